@@ -1,0 +1,1 @@
+"""Foundations that know nothing of reinforcement learning: units, errors, clock, randomness, events, component families."""

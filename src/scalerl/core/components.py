@@ -1,0 +1,212 @@
+"""Components: one file each, found by its name, and nothing else than its settings.
+
+A *family* (losses, laws, importers ...) is a package whose `__init__` defines an abstract base:
+
+    # scalerl/curves/laws/__init__.py
+    class Law(Component, family="laws"): ...
+
+and a component is a module of that package which defines one concrete subclass of the base. The file's name is the
+component's name: `curves/laws/sigmoid.py` is what `type = "sigmoid"` selects. There is no registry to edit. Somebody
+else's package adds components by one entry point per family, which may name a module or a package of modules:
+
+    [project.entry-points."scalerl.laws"]
+    mine = "my_package.laws"          # every module in it is a law
+
+A component is a frozen pydantic model: its fields are the settings, units in their docstrings. Annotating a field of
+another model with the base (`loss: Loss`) makes it read `"cispo"` or `{"type": "cispo", "cap": 5.0}`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import pkgutil
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, ValidationInfo, field_validator
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from scalerl.core.errors import ScalerlError, UsageError, unknown_name
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+class Settings(BaseModel):
+    """A frozen record that a person writes: unknown keys are errors, field docstrings are their documentation."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _not_boolean(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse true and false where no boolean is asked for: read as 1 and 0 they would hide a mistake."""
+        annotation = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool) and annotation in (int, float, int | None, float | None):
+            raise ValueError(f"'{str(value).lower()}' is no number")
+        return value
+
+
+class Component(Settings):
+    """A selectable part of the system; subclass a family's base, one per file."""
+
+    family: ClassVar[Family]
+
+    def __init_subclass__(cls, *, family: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if family is not None:
+            cls.family = Family(family, base=cls)
+
+    @classmethod
+    def name(cls) -> str:
+        """The name a recipe selects this component by: its file's."""
+        return cls.__module__.rpartition(".")[2]
+
+    def selection(self) -> dict[str, Any]:
+        """The component as a recipe writes it: its `type` and its settings."""
+        return {"type": self.name(), **self.model_dump(mode="json", exclude_none=True)}
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Validate an annotation of a family's base by selecting the component; a concrete class by its fields."""
+        if "family" in vars(cls):
+            return core_schema.no_info_plain_validator_function(
+                cls.family.selected, serialization=core_schema.plain_serializer_function_ser_schema(Component.selection)
+            )
+        return handler(source)
+
+
+class Family:
+    """The components of one kind: those of the package that defines `base`, and those of installed plug-ins."""
+
+    def __init__(self, name: str, *, base: type[Component]) -> None:
+        self.name = name
+        self.base = base
+        self.package = base.__module__
+
+    def __repr__(self) -> str:
+        return f"Family({self.name!r})"
+
+    @property
+    def kind(self) -> str:
+        """What one component of the family is called, in words: 'loss', 'length control'."""
+        return re.sub(r"(?<!^)(?=[A-Z])", " ", self.base.__name__).lower()
+
+    @property
+    def entry_point_group(self) -> str:
+        """The entry-point group under which a plug-in announces its components of this family."""
+        return f"scalerl.{self.name}"
+
+    def modules(self) -> dict[str, str]:
+        """Every component's name and the module that defines it, sorted by name, without importing any of them.
+
+        Raises:
+            UsageError: two files claim one name.
+        """
+        found: dict[str, str] = {}
+        for name, module in [*_modules_of(self.package), *self._plugin_modules()]:
+            if found.setdefault(name, module) != module:
+                raise UsageError(
+                    f"two {self.name} are called '{name}'",
+                    where=f"{found[name]} and {module}",
+                    remedy="rename one of the two files or uninstall its package",
+                )
+        return dict(sorted(found.items()))
+
+    def names(self) -> list[str]:
+        """The names that can be selected, sorted."""
+        return list(self.modules())
+
+    def get(self, name: str) -> type[Any]:
+        """The component class called `name`.
+
+        Raises:
+            UnknownNameError: there is none; the message proposes the nearest.
+            UsageError: its file does not define exactly one component.
+        """
+        modules = self.modules()
+        if name not in modules:
+            raise unknown_name(self.kind, name, modules)
+        return self._component_of(importlib.import_module(modules[name]))
+
+    def classes(self) -> dict[str, type[Any]]:
+        """Every component class by name. Imports them all: for tests and listings."""
+        return {name: self.get(name) for name in self.names()}
+
+    def select(self, selection: str | Mapping[str, Any]) -> Any:
+        """The component that a recipe writes as `"name"` or `{"type": "name", **settings}`.
+
+        Raises:
+            UnknownNameError: no component of that name.
+            pydantic.ValidationError: the settings do not fit it.
+        """
+        settings = {"type": selection} if isinstance(selection, str) else dict(selection)
+        name = settings.pop("type", None)
+        if not isinstance(name, str):
+            raise UsageError(f"'type' is missing: one of the {self.name}", remedy="choose one of " + ", ".join(self.names()))
+        return self.get(name).model_validate(settings)
+
+    def selected(self, value: Any) -> Any:
+        """`select` as a pydantic validator: what is wrong becomes a validation error at the component's place."""
+        if isinstance(value, self.base):
+            return value
+        if not isinstance(value, (str, Mapping)):
+            raise PydanticCustomError("component", "a name or a table with 'type' selects one of the {family}", {"family": self.name})
+        try:
+            return self.select(value)
+        except ScalerlError as error:
+            raise PydanticCustomError("selection", "{what}", {"what": error.what, "remedy": error.remedy}) from error
+        except ValidationError as error:
+            # A nested ValidationError would be flattened to text: carry its list, so that paths can be joined.
+            raise PydanticCustomError("settings", "its settings are wrong", {"errors": error.errors(), "model": error.title}) from error
+
+    def _plugin_modules(self) -> Iterator[tuple[str, str]]:
+        for module in plugin_modules(self.entry_point_group):
+            package_modules = list(_modules_of(module))
+            yield from package_modules or [(module.rpartition(".")[2], module)]
+
+    def _component_of(self, module: ModuleType) -> type[Component]:
+        classes = [
+            value
+            for value in vars(module).values()
+            if isinstance(value, type)
+            and issubclass(value, self.base)
+            and value.__module__ == module.__name__
+            and not inspect.isabstract(value)
+        ]
+        if len(classes) != 1:
+            raise UsageError(
+                f"{len(classes)} classes derive from {self.base.__name__}",
+                where=module.__file__,
+                remedy=f"define exactly one concrete subclass of {self.package}.{self.base.__name__} in the file",
+            )
+        return classes[0]
+
+
+@lru_cache(maxsize=128)
+def _entry_points(group: str, search_path: tuple[str, ...]) -> tuple[importlib.metadata.EntryPoint, ...]:  # noqa: ARG001
+    """The entry points of a group, read once per `search_path`: scanning the installed packages takes tens of milliseconds."""
+    return tuple(importlib.metadata.entry_points(group=group))
+
+
+def plugin_modules(group: str) -> list[str]:
+    """The modules and packages that installed plug-ins name under an entry-point `group`."""
+    return [entry_point.module for entry_point in _entry_points(group, tuple(sys.path))]
+
+
+def _modules_of(package: str) -> Iterator[tuple[str, str]]:
+    """The public modules directly inside `package` as (name, dotted path); nothing if it is a plain module or absent."""
+    try:
+        spec = importlib.util.find_spec(package)
+    except ModuleNotFoundError:
+        return
+    locations = spec.submodule_search_locations if spec else None
+    for info in pkgutil.iter_modules(locations or []):
+        if not info.name.startswith("_") and not info.ispkg:
+            yield info.name, f"{package}.{info.name}"
