@@ -1,0 +1,1 @@
+"""The curriculum: which prompts are sampled (selectors) and which groups are trained on (filters)."""

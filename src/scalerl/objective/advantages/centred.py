@@ -1,0 +1,7 @@
+"""The group's mean as baseline: A_i = r_i - mean_j r_j, over the completions of one prompt that have a score."""
+
+from scalerl.objective.advantages import Advantage
+
+
+class Centred(Advantage):
+    """The baseline of GRPO and ScaleRL; a completion without a score leaves the mean."""

@@ -1,0 +1,7 @@
+"""Length control: what keeps completions from growing without bound. The family's base."""
+
+from scalerl.core.components import Component
+
+
+class LengthControl(Component, family="length_controls"):
+    """A rule that bounds thinking, by cutting into it or by paying for brevity."""

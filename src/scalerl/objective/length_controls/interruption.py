@@ -1,0 +1,28 @@
+"""Forced interruption: a phrase ends the thinking, then the answer may follow (arXiv 2510.13786, section 2).
+
+The inserted tokens are not the policy's: they leave loss and token counts, and later tokens are conditioned on them.
+"""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from scalerl.objective.length_controls import LengthControl
+
+
+class Interruption(LengthControl):
+    """At a position drawn uniformly from `after_tokens`, append `phrase` to a completion that still thinks."""
+
+    after_tokens: tuple[int, int]
+    """Least and largest number of thinking tokens before the phrase, both included."""
+    phrase: str = Field(min_length=1)
+    """What is inserted; it is tokenised once and its ids are kept in the run."""
+    answer_tokens: int = Field(gt=0)
+    """Tokens that may follow the phrase."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        low, high = self.after_tokens
+        if not 0 < low <= high:
+            raise ValueError(f"after_tokens must hold 0 < least <= largest, not {low} and {high}")
+        return self

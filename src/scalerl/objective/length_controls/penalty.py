@@ -1,0 +1,17 @@
+"""Overlong penalty: correct completions pay for their last tokens (DAPO, arXiv 2503.14476; arXiv 2510.13786, appendix).
+
+penalty = clip((limit_tokens - length) / margin_tokens - 1, -1, 0), added to the score of correct completions only
+"""
+
+from pydantic import Field
+
+from scalerl.objective.length_controls import LengthControl
+
+
+class Penalty(LengthControl):
+    """Free up to `limit_tokens - margin_tokens`, then linear down to -1 at `limit_tokens`."""
+
+    limit_tokens: int = Field(gt=0)
+    """Length at which the penalty reaches -1."""
+    margin_tokens: int = Field(gt=0)
+    """Length of the slope before the limit."""

@@ -1,0 +1,7 @@
+"""Schedules: when new weights reach the generators. The family's base."""
+
+from scalerl.core.components import Component
+
+
+class Schedule(Component, family="schedules"):
+    """The order of generating, training and pushing weights; k is the pipeline's."""

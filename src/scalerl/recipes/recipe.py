@@ -1,0 +1,184 @@
+"""Recipe: everything that decides a run, as one frozen tree.
+
+    model, task, warm_start, batch.{prompts, group}, length, objective.{loss, advantage, aggregation},
+    curriculum.{selector, filters}, engine.{type, kv, ...}, pipeline.{k, on_stale, ready_batches, schedule},
+    trainer, evaluation, budget.{steps, flops, hours, usd}, runtime, seed
+
+No field is called batch_size: `batch.prompts` (P) and `batch.group` (G) are told apart, and their product is printed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any, Literal, Self
+
+import tomli_w
+from pydantic import BeforeValidator, Field, model_validator
+
+from scalerl.core.components import Settings
+from scalerl.core.errors import UnitError
+from scalerl.core.units import FLOPS, USD, Axis, parse_quantity
+from scalerl.curriculum.filters import Filter
+from scalerl.curriculum.selectors import Selector
+from scalerl.engines import Engine
+from scalerl.models import Model
+from scalerl.objective.advantages import Advantage
+from scalerl.objective.aggregations import Aggregation
+from scalerl.objective.length_controls import LengthControl
+from scalerl.objective.length_controls.interruption import Interruption
+from scalerl.objective.losses import Loss
+from scalerl.pipeline.schedules import Schedule
+from scalerl.recipes.tree import LABELS, Tree
+from scalerl.runtimes import Runtime
+from scalerl.tasks import Task
+from scalerl.trainers import Trainer
+from scalerl.trainers.warm_starts import WarmStart
+
+
+def _on(axis: Axis) -> BeforeValidator:
+    """Read a setting as a number or as text with a unit, e.g. `600 GFLOP`."""
+
+    def read(value: Any) -> Any:
+        try:
+            return value if value is None else parse_quantity(value, axis).value
+        except UnitError as error:
+            raise ValueError(str(error)) from None
+
+    return BeforeValidator(read)
+
+
+class Batch(Settings):
+    """What one optimizer step is made of."""
+
+    prompts: int = Field(gt=0)
+    """P: prompts per step before `multiple`."""
+    group: int = Field(gt=0)
+    """G: completions per prompt."""
+    multiple: int = Field(default=1, gt=0)
+    """Factor on `prompts`: a recipe of large batches says it once for every scale."""
+
+    @property
+    def num_prompts(self) -> int:
+        """Prompts that one step generates."""
+        return self.prompts * self.multiple
+
+    @property
+    def num_completions(self) -> int:
+        """Completions that one step generates: P x G."""
+        return self.num_prompts * self.group
+
+
+class Length(Settings):
+    """Token budgets, and what keeps completions within them."""
+
+    prompt_tokens: int = Field(gt=0)
+    """Longer prompts are counted and left out."""
+    completion_tokens: int = Field(gt=0)
+    """Largest completion, inserted tokens included."""
+    control: LengthControl
+
+
+class Objective(Settings):
+    """What the policy is trained on."""
+
+    loss: Loss
+    advantage: Advantage
+    aggregation: Aggregation
+
+
+class Curriculum(Settings):
+    """Which prompts are sampled and which groups are trained on."""
+
+    selector: Selector
+    filters: tuple[Filter, ...] = ()
+
+
+class Pipeline(Settings):
+    """How far generation and training may drift apart."""
+
+    schedule: Schedule
+    k: int = Field(ge=0)
+    """Largest age of a trained completion, in versions; 0 is synchronous."""
+    on_stale: Literal["hold", "drop", "cap_admission"] = "hold"
+    """What the trainer does when a step would make a group older than k: wait for it, drop it, or stop admitting before."""
+    ready_batches: int = Field(default=1, gt=0)
+    """Finished batches that may wait for the trainer; it bounds the queue, where k bounds age."""
+
+
+class Evaluation(Settings):
+    """Held-out evaluation at one frozen version."""
+
+    every_steps: int = Field(gt=0)
+    """Distance of the regular evaluations; early ones are spaced by the Fibonacci steps 1, 2, 3, 5, 8 ..."""
+    samples: int = Field(default=1, gt=0)
+    """Completions per held-out prompt: 16 gives mean@16."""
+
+
+class Budget(Settings):
+    """When a run ends: at the first bound that it meets."""
+
+    steps: int | None = Field(default=None, gt=0)
+    flops: Annotated[float | None, _on(FLOPS)] = Field(default=None, gt=0.0)
+    hours: float | None = Field(default=None, gt=0.0)
+    """Wall-clock hours."""
+    usd: Annotated[float | None, _on(USD)] = Field(default=None, gt=0.0)
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Self:
+        if all(bound is None for bound in (self.steps, self.flops, self.hours, self.usd)):
+            raise ValueError("give at least one of steps, flops, hours, usd")
+        return self
+
+
+class Recipe(Settings):
+    """A complete run: ingredients on a scale, with every setting spelled out."""
+
+    name: str = Field(min_length=1)
+    """What the recipe is called."""
+    about: str = ""
+    """What it is and where it comes from."""
+    seed: int = Field(default=0, ge=0)
+    model: Model
+    task: Task
+    warm_start: WarmStart | None = None
+    batch: Batch
+    length: Length
+    objective: Objective
+    curriculum: Curriculum
+    engine: Engine
+    pipeline: Pipeline
+    trainer: Trainer
+    evaluation: Evaluation
+    budget: Budget
+    runtime: Runtime
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        """Refuse what no run can mean, naming both keys."""
+        if self.batch.group == 1:
+            raise ValueError("batch.group = 1 leaves objective.advantage no group to compare with: take 2 or more")
+        if self.pipeline.schedule.name() == "ppo_off_policy" and self.pipeline.k == 0:
+            raise ValueError("pipeline.schedule = ppo_off_policy generates k batches at a time: pipeline.k must be 1 or more")
+        control = self.length.control
+        if isinstance(control, Interruption) and control.after_tokens[1] + control.answer_tokens > self.length.completion_tokens:
+            raise ValueError(
+                f"length.control interrupts up to token {control.after_tokens[1]} and lets {control.answer_tokens} follow,"
+                f" but length.completion_tokens is {self.length.completion_tokens}: raise it or interrupt earlier"
+            )
+        return self
+
+    def tree(self) -> Tree:
+        """The recipe as plain nested tables, every setting included; what is absent is left out."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    def to_toml(self) -> str:
+        """The recipe as the text of a TOML file that `resolve` reads back to an equal recipe."""
+        return tomli_w.dumps(self.tree())
+
+    @property
+    def hash(self) -> str:
+        """Twelve hexadecimal digits over every setting: the same on every machine and in any order of keys."""
+        settings = {key: value for key, value in self.tree().items() if key not in LABELS}
+        canonical = json.dumps(settings, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(canonical.encode()).hexdigest()[:12]

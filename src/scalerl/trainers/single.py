@@ -1,0 +1,7 @@
+"""One device, one process."""
+
+from scalerl.trainers import Trainer
+
+
+class Single(Trainer):
+    """The trainer of the laptop scale."""

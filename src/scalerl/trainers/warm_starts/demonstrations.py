@@ -1,0 +1,22 @@
+"""Supervised steps on noisy demonstrations that the task writes: an imperfect base on purpose."""
+
+from pydantic import Field
+
+from scalerl.trainers.warm_starts import WarmStart
+
+
+class Demonstrations(WarmStart):
+    """First clean-ish full demonstrations, then messy ones that mostly answer at once."""
+
+    steps: int = Field(default=400, gt=0)
+    """Steps on full demonstrations."""
+    messy_steps: int = Field(default=200, ge=0)
+    """Steps on messy ones afterwards."""
+    batch: int = Field(default=128, gt=0)
+    """Demonstrations per step."""
+    learning_rate: float = Field(default=3e-3, gt=0.0)
+    messy_learning_rate: float = Field(default=1e-3, gt=0.0)
+    error_rate: float = Field(default=0.1, ge=0.0, lt=1.0)
+    """Probability that a step of a demonstration is wrong."""
+    direct_share: float = Field(default=0.75, ge=0.0, le=1.0)
+    """Share of the messy demonstrations that answer without thinking."""
