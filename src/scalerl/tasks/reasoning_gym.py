@@ -8,7 +8,7 @@ from scalerl.tasks import Task
 class ReasoningGym(Task):
     """Procedural puzzles with the grader that the data set brings."""
 
-    dataset: str = Field(min_length=1)
+    dataset: str = Field(min_length=1, examples=["basic_arithmetic"])
     """Name of the data set, e.g. `basic_arithmetic`."""
     num_prompts: int = Field(default=4096, gt=0)
     """Training prompts to make."""

@@ -8,7 +8,7 @@ from scalerl.core.components import Component, Settings
 class AdamW(Settings):
     """Decoupled weight decay (arXiv 1711.05101), constant rate after a linear warm-up."""
 
-    learning_rate: float = Field(gt=0.0)
+    learning_rate: float = Field(gt=0.0, examples=[5e-7])
     warmup_steps: int = Field(default=100, ge=0)
     """Steps over which the rate rises from 0."""
     betas: tuple[float, float] = (0.9, 0.95)
@@ -22,6 +22,6 @@ class AdamW(Settings):
 class Trainer(Component, family="trainers"):
     """One optimizer step per batch, however the batch is cut up."""
 
-    optimizer: AdamW
-    micro_batch_tokens: int = Field(gt=0)
+    optimizer: AdamW = Field(examples=[{"learning_rate": 5e-7}])
+    micro_batch_tokens: int = Field(gt=0, examples=[32768])
     """Unpadded tokens that one forward and backward pass holds; completions are never split."""

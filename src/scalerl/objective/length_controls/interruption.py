@@ -13,11 +13,11 @@ from scalerl.objective.length_controls import LengthControl
 class Interruption(LengthControl):
     """At a position drawn uniformly from `after_tokens`, append `phrase` to a completion that still thinks."""
 
-    after_tokens: tuple[int, int]
+    after_tokens: tuple[int, int] = Field(examples=[(10240, 12288)])
     """Least and largest number of thinking tokens before the phrase, both included."""
-    phrase: str = Field(min_length=1)
+    phrase: str = Field(min_length=1, examples=["Time is up. </think>"])
     """What is inserted; it is tokenised once and its ids are kept in the run."""
-    answer_tokens: int = Field(gt=0)
+    answer_tokens: int = Field(gt=0, examples=[2048])
     """Tokens that may follow the phrase."""
 
     @model_validator(mode="after")

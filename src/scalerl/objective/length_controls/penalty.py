@@ -11,7 +11,7 @@ from scalerl.objective.length_controls import LengthControl
 class Penalty(LengthControl):
     """Free up to `limit_tokens - margin_tokens`, then linear down to -1 at `limit_tokens`."""
 
-    limit_tokens: int = Field(gt=0)
+    limit_tokens: int = Field(gt=0, examples=[14336])
     """Length at which the penalty reaches -1."""
-    margin_tokens: int = Field(gt=0)
+    margin_tokens: int = Field(gt=0, examples=[2048])
     """Length of the slope before the limit."""

@@ -1,0 +1,110 @@
+"""The curve of a run: held-out pass rate against the compute at which the evaluated version was made.
+
+Useful compute only: a resume takes the axis back to its checkpoint (the lineage that goes on wins), and what was thrown
+away is the curve's `wasted_compute`. Evaluation is booked apart and where it blocked, its time leaves the axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from scalerl.accounting.fold import Fold
+from scalerl.accounting.spending import Amounts, Spending
+from scalerl.core.errors import DataError
+from scalerl.core.units import DEVICE_HOURS, FLOPS, TOKENS, USD, Axis
+from scalerl.records.curve import Curve
+from scalerl.records.events import CheckpointStarted, Evaluated, Resumed, RunEntry, RunStarted, StepFinished
+
+RUN_AXES: tuple[Axis, ...] = (FLOPS, DEVICE_HOURS, TOKENS, USD)
+"""Axes of our own runs, the default first: FLOPs compare between machines."""
+
+
+class Point(msgspec.Struct, frozen=True):
+    """One evaluation."""
+
+    seq: int
+    version: int
+    num_passed: int
+    num_graded: int
+    amounts: Amounts
+
+
+class CurveFold(Fold):
+    """Collects the evaluations of each task, with what had been spent when their version was made."""
+
+    points: dict[str, list[Point]] = {}
+    spending: Spending = msgspec.field(default_factory=Spending)
+    made: dict[int, Amounts] = {}
+    """What had been spent when each version was made that may still be evaluated."""
+    checkpoints: dict[int, dict[int, Amounts]] = {}
+    """`made` at each checkpoint, by the event at which it was captured."""
+
+    def update(self, entry: RunEntry) -> None:
+        """Take in one entry, in order."""
+        self.spending.update(entry)
+        event = entry.event
+        if isinstance(event, RunStarted):
+            self._make(0)
+        elif isinstance(event, StepFinished):
+            self._make(event.version)
+        elif isinstance(event, Evaluated):
+            self._evaluate(entry.seq, event)
+        elif isinstance(event, CheckpointStarted):
+            self.checkpoints[entry.seq] = dict(self.made)
+        elif isinstance(event, Resumed):
+            self._roll_back(event.from_seq)
+
+    def _make(self, version: int) -> None:
+        # A step without update leaves the version, and what it took, as they were.
+        if version not in self.made:
+            self.made[version] = msgspec.structs.replace(self.spending.useful)
+
+    def _evaluate(self, seq: int, event: Evaluated) -> None:
+        if event.version not in self.made:
+            raise DataError(
+                f"version {event.version} was evaluated but never made", where=f"event {seq}", remedy="restore the log from a copy"
+            )
+        if event.num_graded:
+            point = Point(seq, event.version, event.num_passed, event.num_graded, self.made[event.version])
+            self.points.setdefault(event.task, []).append(point)
+        # Evaluations come in the order of versions: older ones will not be asked for again.
+        self.made = {version: amounts for version, amounts in self.made.items() if version >= event.version}
+
+    def _roll_back(self, seq: int) -> None:
+        self.points = {task: [point for point in points if point.seq <= seq] for task, points in self.points.items()}
+        self.made = dict(self.checkpoints.get(seq, {0: Amounts()}))
+
+    def curve(self, task: str, *, axis: Axis = FLOPS, name: str = "", source: str = "") -> Curve:
+        """The curve of `task` on `axis`.
+
+        Raises:
+            DataError: the task was never evaluated, or the run has no price and the axis is dollars.
+        """
+        points = self.points.get(task)
+        if not points:
+            raise DataError(f"task '{task}' has no evaluation", where=source or None, remedy="wait for the first one")
+        return Curve.of(
+            name or task,
+            axis,
+            [_on_axis(point.amounts, axis, source) for point in points],
+            [point.num_passed / point.num_graded for point in points],
+            trials=[point.num_graded for point in points],
+            metric=f"{task} pass rate",
+            source=source,
+            wasted_compute=_on_axis(self.spending.wasted, axis, source) if self.spending.wasted.device_s else 0.0,
+        )
+
+    def tasks(self) -> Sequence[str]:
+        """Tasks that were evaluated."""
+        return [task for task, points in self.points.items() if points]
+
+
+def _on_axis(amounts: Amounts, axis: Axis, source: str) -> float:
+    values = {FLOPS: amounts.flops, DEVICE_HOURS: amounts.device_s / 3600.0, TOKENS: float(amounts.tokens), USD: amounts.usd}
+    value = values.get(axis)
+    if value is None:
+        remedy = "choose one of " + ", ".join(known.name for known in RUN_AXES)
+        raise DataError(f"the run does not know its {axis.unit}", where=source or None, remedy=remedy)
+    return value

@@ -1,0 +1,79 @@
+"""Spending: what a run has used up so far, and how it goes back when a resume repeats work.
+
+All devices of a run times wall time, idle included, is its device time (as arXiv 2510.13786 counts); time between a crash
+and the resume is nobody's. At a resume the useful amounts return to those of the checkpoint, and the rest is waste.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from scalerl.records.cost import Activity
+from scalerl.records.events import CheckpointStarted, Evaluated, Resumed, RunEntry, RunStarted
+
+OFF_AXIS = frozenset({Activity.EVALUATE, Activity.WARM_START})
+"""Work that is booked but not part of the compute that a curve is drawn against."""
+
+
+class Amounts(msgspec.Struct):
+    """Device-seconds, FLOPs, tokens and dollars. Dollars are None while no price is known: absence is not zero."""
+
+    device_s: float = 0.0
+    flops: float = 0.0
+    tokens: int = 0
+    usd: float | None = None
+
+    def add(self, *, device_s: float = 0.0, flops: float = 0.0, tokens: int = 0, usd: float | None = None) -> None:
+        """Add to the amounts, in place."""
+        self.device_s += device_s
+        self.flops += flops
+        self.tokens += tokens
+        if usd is not None:
+            self.usd = (self.usd or 0.0) + usd
+
+
+class Spending(msgspec.Struct):
+    """Running totals of a run: `useful` is what the lineage that goes on has cost, `wasted` what resumes threw away."""
+
+    useful: Amounts = msgspec.field(default_factory=Amounts)
+    wasted: Amounts = msgspec.field(default_factory=Amounts)
+    num_devices: int = 0
+    usd_per_device_hour: float | None = None
+    last_time_s: float | None = None
+    checkpoints: dict[int, Amounts] = {}
+    """Useful amounts by the event at which a checkpoint was captured."""
+
+    def update(self, entry: RunEntry) -> None:
+        """Take in one entry, in order."""
+        event = entry.event
+        if isinstance(event, Resumed):
+            self._roll_back(event.from_seq)
+        elif self.last_time_s is not None:
+            self._add_wall_time(entry.time_s - self.last_time_s)
+        self.last_time_s = entry.time_s
+        if isinstance(event, RunStarted):
+            self.num_devices, self.usd_per_device_hour = event.num_devices, event.usd_per_device_hour
+        elif isinstance(event, Evaluated):
+            self._add_wall_time(-event.blocked_s)
+        for cost in event.costs:
+            if cost.activity not in OFF_AXIS:
+                self.useful.add(flops=cost.flops, tokens=cost.tokens, usd=cost.usd or None)
+        if isinstance(event, CheckpointStarted):
+            self.checkpoints[entry.seq] = msgspec.structs.replace(self.useful)
+
+    def _add_wall_time(self, seconds: float) -> None:
+        device_s = seconds * self.num_devices
+        price = self.usd_per_device_hour
+        self.useful.add(device_s=device_s, usd=None if price is None else price * device_s / 3600.0)
+
+    def _roll_back(self, seq: int) -> None:
+        """Return to the checkpoint captured at event `seq`; without one the run begins anew and all so far is waste."""
+        spent, kept = self.useful, self.checkpoints.get(seq, Amounts())
+        self.wasted.add(
+            device_s=spent.device_s - kept.device_s,
+            flops=spent.flops - kept.flops,
+            tokens=spent.tokens - kept.tokens,
+            usd=None if spent.usd is None else spent.usd - (kept.usd or 0.0),
+        )
+        self.useful = msgspec.structs.replace(kept)
+        self.checkpoints = {at: amounts for at, amounts in self.checkpoints.items() if at <= seq}

@@ -1,0 +1,1 @@
+"""Records: what the rooms pass to each other. Frozen, with shapes and units in their docstrings."""

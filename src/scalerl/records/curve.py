@@ -1,0 +1,125 @@
+"""A training curve: reward against compute, wherever it was logged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scalerl.core.errors import DataError
+from scalerl.core.units import Axis
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curve:
+    """Held-out reward against compute; `Curve.of` checks and sorts what it is given.
+
+    The arrays are read-only, of one length n, and `compute` never decreases.
+    """
+
+    name: str
+    axis: Axis
+    compute: FloatArray
+    """(n,) compute spent when the evaluated weights were made, 0 for the base model, in units of `axis`."""
+    reward: FloatArray
+    """(n,) mean reward, within `bounds`, in the unit of the log (a fraction, a percentage ...)."""
+    trials: FloatArray | None = None
+    """(n,) graded completions behind each mean, if the log tells."""
+    bounds: tuple[float, float] = (0.0, 1.0)
+    """Least and largest reward that the grader can give: (0, 1) for pass rates, (0, 100) for percentages."""
+    metric: str = "pass rate"
+    """What `reward` is, as the log calls it."""
+    source: str = ""
+    """Where the points come from: a path, or a citation."""
+    wasted_compute: float = 0.0
+    """Compute spent on steps that a resume repeated, in units of `axis`; part of the bill, not of `compute`."""
+    notes: tuple[str, ...] = ()
+    """What the reader of the log had to decide or leave out, in sentences for the user."""
+
+    @staticmethod
+    def of(
+        name: str,
+        axis: Axis,
+        compute: ArrayLike,
+        reward: ArrayLike,
+        *,
+        trials: ArrayLike | None = None,
+        bounds: tuple[float, float] = (0.0, 1.0),
+        metric: str = "pass rate",
+        source: str = "",
+        wasted_compute: float = 0.0,
+        notes: tuple[str, ...] = (),
+    ) -> Curve:
+        """A checked curve, sorted by compute. Points of equal compute are kept: they are repeated measurements.
+
+        Raises:
+            DataError: lengths differ, a number is not finite, compute is negative, or a reward is out of bounds.
+        """
+        where = f"{source} ({name})" if source else name
+        compute_array, reward_array = _column(compute, "compute", where), _column(reward, metric, where)
+        trials_array = None if trials is None else _column(trials, "trials", where)
+        for column in (reward_array, trials_array):
+            if column is not None and column.shape != compute_array.shape:
+                raise DataError(
+                    f"{compute_array.size} amounts of compute for {column.size} values", where=where, remedy="give one value per point"
+                )
+        if compute_array.size and compute_array.min() < 0.0:
+            raise DataError(f"compute is negative ({compute_array.min():g})", where=where, remedy="choose another column for compute")
+        if trials_array is not None and trials_array.size and trials_array.min() <= 0.0:
+            raise DataError("a point has no graded completions", where=where, remedy="leave such points out")
+        low, high = bounds
+        if not (np.isfinite(low) and np.isfinite(high) and low < high):
+            raise DataError(
+                f"the bounds {low:g} .. {high:g} leave no room for a reward", where=where, remedy="give the least and the largest reward"
+            )
+        if reward_array.size and (reward_array.min() < low or reward_array.max() > high):
+            raise DataError(
+                f"rewards span {reward_array.min():g} .. {reward_array.max():g}, outside {low:g} .. {high:g}",
+                where=where,
+                remedy="give the least and the largest reward that the grader can give",
+            )
+        order = np.argsort(compute_array, kind="stable")
+        return Curve(
+            name=name,
+            axis=axis,
+            compute=_frozen(compute_array[order]),
+            reward=_frozen(reward_array[order]),
+            trials=None if trials_array is None else _frozen(trials_array[order]),
+            bounds=(float(low), float(high)),
+            metric=metric,
+            source=source,
+            wasted_compute=wasted_compute,
+            notes=notes,
+        )
+
+    def __len__(self) -> int:
+        return int(self.compute.size)
+
+    def window(self, low: float = 0.0, high: float = np.inf) -> Curve:
+        """The points with low <= compute <= high."""
+        inside = (self.compute >= low) & (self.compute <= high)
+        return replace(
+            self,
+            compute=_frozen(self.compute[inside]),
+            reward=_frozen(self.reward[inside]),
+            trials=None if self.trials is None else _frozen(self.trials[inside]),
+        )
+
+
+def _column(values: ArrayLike, name: str, where: str) -> FloatArray:
+    try:
+        column = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    except (TypeError, ValueError):
+        raise DataError(f"{name} is not a column of numbers", where=where, remedy="give one number per point") from None
+    if column.ndim != 1 or not np.isfinite(column).all():
+        raise DataError(f"{name} holds something else than finite numbers", where=where, remedy="leave such points out")
+    return column
+
+
+def _frozen(column: FloatArray) -> FloatArray:
+    column = column.copy()
+    column.flags.writeable = False
+    return column

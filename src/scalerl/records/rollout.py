@@ -1,0 +1,106 @@
+"""Prompts, completions, scores, groups and batches: the life of a token, as records.
+
+    task --> Prompt --> Completion (sampled) --> Score (graded) --> Group (all completions of a prompt) --> Batch (P groups)
+
+P prompts, G completions per prompt, T tokens of a completion (unpadded).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Outcome(StrEnum):
+    """How grading a completion ended. Only FAILED leaves it without a value: absence is not zero."""
+
+    GRADED = "graded"
+    UNPARSED = "unparsed"
+    """No answer was found: the task's minimum."""
+    CUT_OFF = "cut_off"
+    """The budget ended before an answer: the task's minimum."""
+    TIMED_OUT = "timed_out"
+    """The answer kept a healthy grader busy for too long: the task's minimum."""
+    UNSAFE = "unsafe"
+    """The answer attacked the grader: the task's minimum."""
+    FAILED = "failed"
+    """The grader failed, not the answer: no value; the completion leaves baseline, loss and denominators, and is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A grade. `value` feeds loss and variance filter, `passed` curve, selector and pass@k."""
+
+    value: float | None
+    passed: bool | None
+    outcome: Outcome = Outcome.GRADED
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """Raw parts of a composite value, by name."""
+
+    def __post_init__(self) -> None:
+        failed = self.outcome is Outcome.FAILED
+        assert (self.value is None, self.passed is None) == (failed, failed), "a failed grading, and only that, has no value"
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A question of a task."""
+
+    id: str
+    """Unique within the run; randomness and resume go by it."""
+    task: str
+    text: str
+    token_ids: tuple[int, ...]
+    answer: str
+    """The gold answer, for the grader alone."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Completion:
+    """One sampled answer, token by token."""
+
+    index: int
+    """Which of the group's G completions this is."""
+    token_ids: NDArray[np.int32]
+    """(T,) ids as sampled or inserted; never tokenised again."""
+    log_probs: NDArray[np.float32]
+    """(T,) log-probability in nats of each sampled token under the version that sampled it, at the sampling temperature."""
+    trainable: NDArray[np.bool_]
+    """(T,) False for inserted tokens (interruption, tools): they leave loss and token counts."""
+    version_runs: tuple[tuple[int, int], ...]
+    """(version, number of tokens) in order: which weights sampled which tokens."""
+    finished: bool
+    """Whether it stopped by itself, rather than at its budget."""
+    score: Score | None = None
+    """None until graded."""
+
+    @property
+    def first_version(self) -> int:
+        """The version that sampled the first token; the completion's age counts from it."""
+        return self.version_runs[0][0]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """All completions of one prompt in one epoch."""
+
+    id: int
+    prompt: Prompt
+    epoch: int
+    completions: tuple[Completion, ...]
+
+    def age(self, version: int) -> int:
+        """Versions between the oldest first token and the `version` that the trainer is about to update."""
+        return version - min(completion.first_version for completion in self.completions)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The groups of one optimizer step, oldest first."""
+
+    step: int
+    groups: tuple[Group, ...]

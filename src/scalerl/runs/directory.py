@@ -1,0 +1,112 @@
+"""The run directory: everything that a run leaves behind.
+
+runs/NAME/
+    recipe.toml      the resolved recipe
+    manifest.json    hash, versions, machine, seed
+    events.jsonl     the log that metrics, ledger and curve are folded from
+    rollouts/        token ids and log-probs
+    checkpoints/     step-NNNNNN/, each a model folder with the loop's state beside it
+    report.html
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+
+from scalerl.core.clock import Clock
+from scalerl.core.errors import DataError, OccupiedError, ScalerlError, UsageError
+from scalerl.core.events import LogReader, LogWriter
+from scalerl.core.files import write_atomically
+from scalerl.recipes import Recipe, load_resolved
+from scalerl.records.events import EVENTS_FILE, Event
+from scalerl.runs.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """A run's folder; `create` makes a new one and never overwrites, `open` takes an existing one."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, path: Path, recipe: Recipe, *, clock: Clock) -> RunDirectory:
+        """A new run directory with its recipe and manifest.
+
+        Raises:
+            OccupiedError: something is there already.
+            ScalerlError: the folder cannot be made.
+        """
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            raise OccupiedError(
+                "the folder is in use", where=str(path), remedy="give another --out, or --resume to go on with it"
+            ) from None
+        except OSError as error:
+            raise ScalerlError(f"the folder cannot be made ({error.strerror})", where=str(path), remedy="give another --out") from None
+        run = cls(path)
+        write_atomically(run.recipe_path, recipe.to_toml())
+        write_atomically(run.manifest_path, msgspec.json.format(msgspec.json.encode(Manifest.of(recipe, clock=clock)), indent=2) + b"\n")
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> RunDirectory:
+        """The run directory at `path`.
+
+        Raises:
+            UsageError: it is none.
+        """
+        run = cls(path)
+        if not run.manifest_path.is_file():
+            raise UsageError("this is no run directory: it has no manifest.json", where=str(path), remedy="give the folder of a run")
+        return run
+
+    @property
+    def recipe_path(self) -> Path:
+        """The resolved recipe."""
+        return self.path / "recipe.toml"
+
+    @property
+    def manifest_path(self) -> Path:
+        """What the run was made with."""
+        return self.path / "manifest.json"
+
+    @property
+    def events_path(self) -> Path:
+        """The event log."""
+        return self.path / EVENTS_FILE
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """The recipe that the run was created with.
+
+        Raises:
+            RecipeError: the file was changed into something that is no recipe.
+        """
+        return load_resolved(self.recipe_path)
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """What the run was made with.
+
+        Raises:
+            DataError: the file is damaged.
+        """
+        try:
+            return msgspec.json.decode(self.manifest_path.read_bytes(), type=Manifest)
+        except (OSError, msgspec.DecodeError) as error:
+            raise DataError(
+                f"the manifest cannot be read ({error})", where=str(self.manifest_path), remedy="restore it from a copy"
+            ) from None
+
+    def writer(self, *, clock: Clock) -> LogWriter[Event]:
+        """The one writer of the run's events; opening it cuts a torn last line."""
+        return LogWriter(self.events_path, Event, clock=clock)
+
+    def events(self, *, start: int = 0) -> LogReader[Event]:
+        """The run's events from number `start` on."""
+        return LogReader(self.events_path, Event, start=start)

@@ -1,0 +1,326 @@
+"""Folds over hand-made logs: every expected number is summed by hand in the comment beside it."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scalerl.accounting.curves import CurveFold
+from scalerl.accounting.ledger import LedgerFold
+from scalerl.accounting.metrics import MetricsFold
+from scalerl.core.errors import DataError
+from scalerl.core.units import DEVICE_HOURS, FLOPS, STEPS, TOKENS, USD
+from scalerl.records.cost import Activity, Cost
+from scalerl.records.events import CheckpointStarted, Evaluated, GroupFinished, Resumed, RunEntry, RunStarted, Spent, StepFinished
+from scalerl.records.rollout import Outcome
+
+GENERATE, TRAIN, IDLE, EVALUATE, GRADE = Activity.GENERATE, Activity.TRAIN, Activity.IDLE, Activity.EVALUATE, Activity.GRADE
+
+
+def entries(*timed_events):
+    return [RunEntry(seq, float(time_s), event) for seq, (time_s, event) in enumerate(timed_events)]
+
+
+def folded(fold, log):
+    for entry in log:
+        fold.update(entry)
+    return fold
+
+
+def group(number, *, values=(1.0, 0.0), versions=(0, 0), **columns):
+    count = len(values)
+    defaults = {
+        "num_tokens": (10,) * count,
+        "passed": tuple(None if value is None else value > 0 for value in values),
+        "finished": (True,) * count,
+        "first_versions": (versions[0],) * count,
+        "last_versions": (versions[1],) * count,
+    }
+    return GroupFinished(group=number, prompt_id=f"p{number}", epoch=0, task="chain", values=values, **{**defaults, **columns})
+
+
+def cost(device, activity, seconds, **amounts):
+    return Cost(device, activity, seconds=seconds, **amounts)
+
+
+# Two devices at 3.6 dollars an hour: .001 dollars a device-second.
+LOG = entries(
+    (0, RunStarted(recipe_hash="abc", num_devices=2, usd_per_device_hour=3.6)),
+    (10, group(1)),
+    (
+        20,
+        Spent(
+            costs=(
+                cost("generator:0", GENERATE, 18.0, flops=100.0, tokens=20),
+                cost("trainer:0", IDLE, 19.0, detail="waits for a batch"),
+            )
+        ),
+    ),
+    (
+        40,
+        StepFinished(
+            step=1,
+            version=1,
+            trained=(1,),
+            costs=(
+                cost("trainer:0", TRAIN, 20.0, flops=300.0, overhead_flops=30.0, tokens=20),
+                cost("generator:0", GENERATE, 20.0, flops=100.0, tokens=20),
+            ),
+        ),
+    ),
+    (
+        50,
+        Evaluated(
+            task="chain",
+            version=1,
+            num_passed=30,
+            num_graded=100,
+            blocked_s=10.0,
+            costs=(
+                cost("generator:0", EVALUATE, 10.0, flops=50.0, tokens=1000),
+                cost("trainer:0", IDLE, 10.0, detail="waits for an evaluation"),
+            ),
+        ),
+    ),
+    (60, Spent(costs=(cost(None, GRADE, 7.0, tokens=40, usd=0.5, detail="judge some-model"),))),
+)
+
+
+def test_the_ledgers_rows_are_hand_sums():
+    ledger = folded(LedgerFold(), LOG).ledger()
+    rows = {(row.activity, row.detail): row for row in ledger.rows}
+    assert ledger.elapsed_device_s == 120.0  # 60 s x 2 devices
+    assert {key: row.device_s for key, row in rows.items()} == {
+        ("generate", ""): 38.0,  # 18 + 20
+        ("train", ""): 20.0,
+        ("idle", "waits for a batch"): 19.0,
+        ("evaluate", ""): 10.0,
+        ("idle", "waits for an evaluation"): 10.0,
+        ("grade", "judge some-model"): 0.0,  # 7 s of somebody else's device
+        ("unbooked", ""): 23.0,  # 120 - 38 - 20 - 19 - 10 - 10
+    }
+    assert (rows["generate", ""].flops, rows["generate", ""].tokens) == (200.0, 40)
+    assert (rows["train", ""].flops, rows["train", ""].overhead_flops) == (300.0, 30.0)
+    assert rows["generate", ""].share == pytest.approx(38.0 / 120.0)
+    assert rows["generate", ""].usd == pytest.approx(0.038)
+    assert rows["grade", "judge some-model"].usd == pytest.approx(0.5)
+    assert ledger.unbooked_share == pytest.approx(23.0 / 120.0)
+    assert sum(row.device_s for row in ledger.rows) == pytest.approx(ledger.elapsed_device_s)
+    assert [row.activity for row in ledger.rows][0::6] == ["generate", "unbooked"]
+    assert ledger.to_dict()["rows"][0]["activity"] == "generate"
+
+
+def test_the_curves_point_is_at_the_compute_of_its_version():
+    fold = folded(CurveFold(), LOG)
+    assert fold.tasks() == ["chain"]
+    flops = fold.curve("chain")
+    assert flops.axis == FLOPS
+    assert flops.compute.tolist() == [500.0]  # 100 + 300 + 100: the evaluation and padding are not on the axis
+    assert flops.reward.tolist() == [0.3]
+    assert flops.trials.tolist() == [100.0]
+    assert fold.curve("chain", axis=TOKENS).compute.tolist() == [60.0]
+    assert fold.curve("chain", axis=DEVICE_HOURS).compute.tolist() == pytest.approx([80.0 / 3600.0])  # made at 40 s
+    assert fold.curve("chain", axis=USD).compute.tolist() == pytest.approx([0.08])
+
+
+def test_an_evaluation_that_blocks_leaves_the_axis():
+    log = [
+        *LOG,
+        *[
+            RunEntry(6 + i, e.time_s, e.event)
+            for i, e in enumerate(
+                entries((70, StepFinished(step=2, version=2)), (80, Evaluated(task="chain", version=2, num_passed=50, num_graded=100)))
+            )
+        ],
+    ]
+    curve = folded(CurveFold(), log).curve("chain", axis=DEVICE_HOURS)
+    assert curve.compute.tolist() == pytest.approx([80.0 / 3600.0, 120.0 / 3600.0])  # (70 - 10 blocked) x 2
+
+
+def test_without_a_price_dollars_are_unknown_and_not_zero():
+    log = entries(
+        (0, RunStarted(recipe_hash="abc", num_devices=1)),
+        (5, StepFinished(step=1, version=1)),
+        (6, Evaluated(task="t", version=1, num_passed=1, num_graded=2)),
+    )
+    assert folded(LedgerFold(), log).ledger().rows[0].usd is None
+    fold = folded(CurveFold(), log)
+    with pytest.raises(DataError, match="the run does not know its USD; choose one of flops, device_hours"):
+        fold.curve("t", axis=USD)
+    with pytest.raises(DataError, match="steps"):
+        fold.curve("t", axis=STEPS)
+    with pytest.raises(DataError, match="task 'u' has no evaluation"):
+        fold.curve("u")
+
+
+def test_an_evaluation_without_grades_is_no_point_and_one_of_an_unknown_version_is_damage():
+    log = entries((0, RunStarted(recipe_hash="abc", num_devices=1)), (1, Evaluated(task="t", version=0, num_passed=0, num_graded=0)))
+    assert folded(CurveFold(), log).tasks() == []
+    log = entries((0, RunStarted(recipe_hash="abc", num_devices=1)), (1, Evaluated(task="t", version=3, num_passed=1, num_graded=2)))
+    with pytest.raises(DataError, match="version 3 was evaluated but never made"):
+        folded(CurveFold(), log)
+
+
+def test_case_I2_the_lineage_that_goes_on_wins_and_the_rest_is_waste():
+    """Steps of 10 s, a crash after step 5, a resume 1,000 s later from the checkpoint after step 3, its steps at 12, 22 and 32 s."""
+    rewards, again = [10, 20, 30, 40, 50], [38, 47, 55]
+    log = [(0, RunStarted(recipe_hash="abc", num_devices=1))]
+    for step, passed in enumerate(rewards, 1):
+        log.append((10 * step, StepFinished(step=step, version=step, costs=(cost("d", TRAIN, 10.0, flops=1.0),))))
+        log.append((10 * step, Evaluated(task="t", version=step, num_passed=passed, num_graded=100)))
+        if step == 3:
+            log.append((30, CheckpointStarted(step=3)))
+    checkpoint = len(log) - 5
+    assert isinstance(log[checkpoint][1], CheckpointStarted)
+    log.append((1050, Resumed(from_seq=checkpoint)))
+    for step, passed, at in zip((4, 5, 6), again, (12, 22, 32), strict=True):
+        log.append((1050 + at, StepFinished(step=step, version=step, costs=(cost("d", TRAIN, 10.0, flops=1.0),))))
+        log.append((1050 + at, Evaluated(task="t", version=step, num_passed=passed, num_graded=100)))
+    log = entries(*log)
+    curve = folded(CurveFold(), log).curve("t", axis=DEVICE_HOURS)
+    assert curve.reward.tolist() == [0.10, 0.20, 0.30, 0.38, 0.47, 0.55]
+    assert (curve.compute * 3600.0).tolist() == pytest.approx([10, 20, 30, 42, 52, 62])
+    assert curve.wasted_compute * 3600.0 == pytest.approx(20.0)
+    ledger = folded(LedgerFold(), log).ledger()
+    assert ledger.elapsed_device_s == pytest.approx(82.0)  # 50 + 32: the pause is nobody's
+    assert ledger.wasted_device_s == pytest.approx(20.0)
+    assert ledger.wasted_flops == 2.0
+
+
+def test_a_version_evaluated_before_the_crash_can_be_evaluated_again():
+    log = entries(
+        (0, RunStarted(recipe_hash="a", num_devices=1)),
+        (1, StepFinished(step=1, version=1)),
+        (2, CheckpointStarted(step=1)),
+        (3, StepFinished(step=2, version=2)),
+        (4, Evaluated(task="t", version=2, num_passed=1, num_graded=2)),
+        (5, Resumed(from_seq=2)),
+        (6, Evaluated(task="t", version=1, num_passed=1, num_graded=4)),
+        (7, StepFinished(step=2, version=2)),
+        (8, Evaluated(task="t", version=2, num_passed=2, num_graded=4)),
+    )
+    curve = folded(CurveFold(), log).curve("t", axis=DEVICE_HOURS)
+    assert curve.reward.tolist() == [0.25, 0.5]
+    assert (curve.compute * 3600.0).tolist() == pytest.approx([1.0, 4.0])
+
+
+def test_a_resume_without_checkpoint_wastes_everything():
+    log = entries(
+        (0, RunStarted(recipe_hash="a", num_devices=2)), (10, StepFinished(step=1, version=1)), (99, Resumed(from_seq=-1)), (100, Spent())
+    )
+    ledger = folded(LedgerFold(), log).ledger()
+    assert (ledger.wasted_device_s, ledger.elapsed_device_s) == (20.0, 22.0)
+
+
+def test_metrics_of_a_step_are_hand_counts():
+    log = entries(
+        (0, RunStarted(recipe_hash="abc", num_devices=1)),
+        (1, StepFinished(step=1, version=1)),
+        (2, StepFinished(step=2, version=2)),
+        (
+            3,
+            group(
+                1, values=(1.0, 0.0, None, 1.0), versions=(0, 2), outcomes=(Outcome.GRADED, Outcome.GRADED, Outcome.FAILED, Outcome.GRADED)
+            ),
+        ),
+        (4, group(2, values=(0.0, 0.0), versions=(1, 1), num_tokens=(20, 30), finished=(True, False), num_inserted=(0, 5))),
+        (5, group(3, values=(0.0, 0.0), versions=(2, 2))),
+        (6, StepFinished(step=3, version=3, trained=(1,), filtered={"zero_variance": (2,)}, dropped=(3,), metrics={"loss": 0.25})),
+    )
+    fold = MetricsFold()
+    rows = [row for entry in log if (row := fold.update(entry))]
+    row = rows[-1]
+    assert [row.step for row in rows] == [1, 2, 3]
+    assert rows[0].reward_mean is None
+    assert rows[0].age_largest is None
+    assert (row.num_trained, row.num_filtered, row.num_dropped) == (1, 1, 1)
+    assert row.reward_mean == pytest.approx(2.0 / 5.0)  # 1, 0, 1 and 0, 0: the failed grading is in neither
+    assert row.pass_rate == pytest.approx(2.0 / 5.0)
+    assert row.tokens_mean == pytest.approx(90.0 / 6.0)  # 4 x 10 + 20 + 30
+    assert row.truncated_share == pytest.approx(1.0 / 6.0)
+    assert row.interrupted_share == pytest.approx(1.0 / 6.0)
+    assert row.spanning_share == pytest.approx(4.0 / 6.0)
+    assert row.grading_failed_share == pytest.approx(1.0 / 6.0)
+    assert (row.age_mean, row.age_largest) == (2.0, 2)  # version 2 is updated, the first token came from 0
+    assert row.flat()["trainer/loss"] == 0.25
+    assert (fold.age_quantile(0.95), fold.waiting) == (2, {})
+
+
+def test_ages_go_back_with_a_resume():
+    log = entries(
+        (0, RunStarted(recipe_hash="abc", num_devices=1)),
+        (1, group(1)),
+        (2, StepFinished(step=1, version=1, trained=(1,))),
+        (3, CheckpointStarted(step=1)),
+        (4, group(2)),
+        (5, StepFinished(step=2, version=2, trained=(2,))),
+        (6, group(3)),
+        (7, Resumed(from_seq=3)),
+        (8, group(2)),
+        (9, StepFinished(step=2, version=2, trained=(2,))),
+    )
+    fold = folded(MetricsFold(), log)
+    assert fold.age_counts == {0: 1, 1: 1}
+    assert fold.waiting == {}
+    assert MetricsFold().age_quantile(0.5) is None
+
+
+def random_logs():
+    """Logs of steps, groups, evaluations, checkpoints and resumes in any order that a run could write."""
+    kinds = st.sampled_from(["group", "step", "evaluate", "checkpoint", "resume", "spend"])
+    return st.lists(st.tuples(kinds, st.floats(0.0, 100.0)), max_size=40).map(_log_of)
+
+
+def _log_of(steps):
+    log, time_s, version, number, checkpoints = (
+        [(0.0, RunStarted(recipe_hash="a", num_devices=3, usd_per_device_hour=1.0))],
+        0.0,
+        0,
+        0,
+        [(-1, 0)],
+    )
+    waiting = []
+    for kind, pause_s in steps:
+        time_s += pause_s
+        if kind == "group":
+            number += 1
+            waiting.append(number)
+            event = group(number, versions=(version, version))
+        elif kind == "step":
+            version += bool(waiting)
+            event = StepFinished(
+                step=len(log), version=version, trained=tuple(waiting), costs=(cost("trainer:0", TRAIN, pause_s, flops=pause_s),)
+            )
+            waiting = []
+        elif kind == "evaluate":
+            event = Evaluated(task="t", version=version, num_passed=1, num_graded=3, blocked_s=pause_s / 2.0)
+        elif kind == "checkpoint":
+            checkpoints.append((len(log), version))
+            event = CheckpointStarted(step=len(log))
+        elif kind == "resume" and len(checkpoints) > 1:
+            seq, version = checkpoints[-1]
+            waiting = []
+            event = Resumed(from_seq=seq)
+        else:
+            event = Spent(costs=(cost("generator:0", GENERATE, pause_s, tokens=3),))
+        log.append((time_s, event))
+    return entries(*log)
+
+
+@given(random_logs(), st.data())
+def test_folding_the_rest_onto_a_restored_state_equals_folding_it_all(log, data):
+    cut = data.draw(st.integers(0, len(log)))
+    for kind in (LedgerFold, CurveFold, MetricsFold):
+        resumed = kind.restored(folded(kind(), log[:cut]).state())
+        assert folded(resumed, log[cut:]).state() == folded(kind(), log).state()
+
+
+@given(random_logs())
+def test_every_second_of_every_device_has_a_row_and_the_axis_never_runs_back(log):
+    ledger = folded(LedgerFold(), log).ledger()
+    assert sum(row.device_s for row in ledger.rows) == pytest.approx(ledger.elapsed_device_s, abs=1e-6)
+    fold = folded(CurveFold(), log)
+    if fold.tasks():
+        compute = fold.curve("t", axis=DEVICE_HOURS).compute
+        assert all(later >= earlier for earlier, later in itertools.pairwise(compute))
