@@ -1,0 +1,55 @@
+# Every target sets itself up in .venv from nothing; a second call starts at once.
+SHELL := /bin/bash
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+# One thread per process is fastest for small arrays, and on shared cores.
+export OMP_NUM_THREADS ?= 1
+export OPENBLAS_NUM_THREADS ?= 1
+
+PAPER_RUN := examples/data/scalerl_paper_points.csv --where figure_key=fig1a_8b_bs2048_100k
+
+.DEFAULT_GOAL := help
+.PHONY: help quickstart test test-all check figures clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+%?:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/; s/%/NAME/' | expand -t 14
+
+quickstart: .venv/.light ## Fit the paper's 100,000 GPU-hour run on its first half and write reports/quickstart.html
+	@mkdir -p reports
+	$(BIN)/scalerl fit $(PAPER_RUN) --r0 0.40 --window 1.5k:50k --at 100k --report reports/quickstart.html
+
+test: .venv/.dev ## Run the tests (minutes)
+	$(BIN)/python -m pytest -q -n 2
+
+test-all: .venv/.dev ## Run every test, the slow ones too
+	$(BIN)/python -m pytest -q -n 2 -m ""
+
+check: .venv/.dev ## Lint, formatting, types, layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+figures: .venv/.dev ## Draw the figures of the README again
+	$(BIN)/python docs/figures/make.py
+
+bench-%: .venv/.dev ## Run benchmarks/NAME.py
+	$(BIN)/python benchmarks/$*.py
+
+clean: ## Remove the environment and what tools left behind
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis reports
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed: call make PYTHON=/path/to/python3"; exit 1; }
+	$(PYTHON) -m venv .venv
+
+.venv/.light: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP) --editable .
+	@touch $@
+
+.venv/.dev: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP) --editable '.[dev]'
+	@touch .venv/.light $@
