@@ -93,17 +93,20 @@ class CurveFold(Fold):
             trials=[point.num_graded for point in points],
             metric=f"{task} pass rate",
             source=source,
-            wasted_compute=_on_axis(self.spending.wasted, axis, source) if self.spending.wasted.device_s else 0.0,
+            wasted_compute=self.wasted(axis),
         )
 
     def tasks(self) -> Sequence[str]:
         """Tasks that were evaluated."""
         return [task for task, points in self.points.items() if points]
 
+    def wasted(self, axis: Axis) -> float:
+        """What resumes threw away, on `axis`; 0 where it is not known."""
+        return self.spending.wasted.on(axis) or 0.0
+
 
 def _on_axis(amounts: Amounts, axis: Axis, source: str) -> float:
-    values = {FLOPS: amounts.flops, DEVICE_HOURS: amounts.device_s / 3600.0, TOKENS: float(amounts.tokens), USD: amounts.usd}
-    value = values.get(axis)
+    value = amounts.on(axis)
     if value is None:
         remedy = "choose one of " + ", ".join(known.name for known in RUN_AXES)
         raise DataError(f"the run does not know its {axis.unit}", where=source or None, remedy=remedy)

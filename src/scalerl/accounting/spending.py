@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from scalerl.core.units import DEVICE_HOURS, FLOPS, TOKENS, USD, Axis
 from scalerl.records.cost import Activity
 from scalerl.records.events import CheckpointStarted, Evaluated, Resumed, RunEntry, RunStarted
 
@@ -22,6 +23,11 @@ class Amounts(msgspec.Struct):
     flops: float = 0.0
     tokens: int = 0
     usd: float | None = None
+
+    def on(self, axis: Axis) -> float | None:
+        """The amount on `axis`; None if it is not known, or the axis is none of a run's."""
+        known = {FLOPS: self.flops, DEVICE_HOURS: self.device_s / 3600.0, TOKENS: float(self.tokens), USD: self.usd}
+        return known.get(axis)
 
     def add(self, *, device_s: float = 0.0, flops: float = 0.0, tokens: int = 0, usd: float | None = None) -> None:
         """Add to the amounts, in place."""

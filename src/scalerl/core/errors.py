@@ -19,6 +19,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+_MOST_LISTED = 20
+"""Names that a remedy lists; a log can have hundreds of columns."""
+
 
 class ScalerlError(Exception):
     """Base of the tree: `what` went wrong, `where` (a file, key or column) and the `remedy`."""
@@ -87,7 +90,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
         return "did you mean " + " or ".join(f"'{by_folded_name[candidate]}'" for candidate in near) + "?"
     if not known:
         return "there are none to choose from"
-    return "choose one of " + ", ".join(known)
+    listed = ", ".join(known[:_MOST_LISTED])
+    return f"choose one of {listed}" if len(known) <= _MOST_LISTED else f"choose one of {listed} ... ({len(known)} in all)"
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], *, where: str | None = None) -> UnknownNameError:

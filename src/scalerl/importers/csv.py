@@ -1,0 +1,139 @@
+"""CSV with a header line, separated by commas, semicolons or tabs; also the chart export of Weights & Biases.
+
+    step,gpu_hours,pass_rate          "Step","RUN - METRIC","RUN - METRIC__MIN","RUN - METRIC__MAX", ...
+
+The chart export has three columns for each run. It is read as one row for each run and step, with the run's name as a
+label: split from the metric at the LAST " - ", since run names hold that separator too.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scalerl.core.errors import DataError
+from scalerl.importers import Importer, Sniff, Table, TableBuilder
+from scalerl.importers.tables.table import counted, number_of
+
+if TYPE_CHECKING:
+    from _csv import Reader
+
+_DELIMITERS = ",;\t"
+_UNFINISHED = (".", "-", "+", "e", "E")
+"""How a number ends that was cut in its middle, where it can be told."""
+_SEPARATOR, _MIN, _MAX = " - ", "__MIN", "__MAX"
+_RUN = "run"
+"""Label column that holds the run's name in a table made of a chart."""
+
+
+class Csv(Importer):
+    """Comma-, semicolon- or tab-separated values."""
+
+    example = {"log.csv": b"step,gpu_hours,eval/accuracy\n1,10,0.21\n2,20,0.33\n3,30,0.41\n"}
+
+    def sniff(self, path: Path, head: bytes) -> Sniff:
+        """Text whose first line names columns."""
+        if path.is_dir() or b"\0" in head or head.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] in (b"", b"{", b"[", b"<"):
+            return Sniff.NO
+        if path.suffix.lower() in (".csv", ".tsv"):
+            return Sniff.LIKELY
+        first_line = head.partition(b"\n")[0].decode("utf-8", errors="replace")
+        return Sniff.PLAUSIBLE if any(delimiter in first_line for delimiter in _DELIMITERS) else Sniff.NO
+
+    def read(self, path: Path, labels: AbstractSet[str]) -> Table:
+        """Every row that fits the header; what does not fit is counted.
+
+        Raises:
+            DataError: there is no header line, or two columns have one name.
+        """
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+            first_line = file.readline()
+            file.seek(0)
+            reader = csv.reader(file, delimiter=max(_DELIMITERS, key=first_line.count))
+            try:
+                return _table(reader, labels, path)
+            except csv.Error as error:
+                raise DataError(
+                    f"line {reader.line_num} is no CSV ({error})", where=str(path), remedy="check that it is a text table"
+                ) from None
+
+
+def _table(reader: Reader, labels: AbstractSet[str], path: Path) -> Table:
+    header = _header(next(reader, []), path)
+    notes: list[str] = []
+    rows = _fitting_rows(reader, len(header), notes, is_ended=_ends_with_a_line(path))
+    if _is_wandb_chart(header):
+        table = TableBuilder({*labels, _RUN})
+        for cells in _wandb_chart_rows(header, rows):
+            table.add(cells)
+        return table.build(by=(_RUN,), notes=notes)
+    table = TableBuilder(labels)
+    for row in rows:
+        table.add(zip(header, row, strict=False))
+    return table.build(notes=notes)
+
+
+def _ends_with_a_line(path: Path) -> bool:
+    """Whether the last line has an end; a killed program may have left it in the middle of a number."""
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) in b"\r\n"
+
+
+def _header(cells: list[str], path: Path) -> list[str]:
+    """The columns' names; one without a name (an index) is called by its place."""
+    names = [cell.strip() or f"column {place}" for place, cell in enumerate(cells, start=1)]
+    if all(math.isfinite(number_of(name)) for name in names):
+        raise DataError("the first line names no columns", where=str(path), remedy="give the file a header line")
+    if doubled := [name for place, name in enumerate(names) if name in names[:place]]:
+        raise DataError(f"two columns are called '{doubled[0]}'", where=str(path), remedy="rename one of them in the header line")
+    return names
+
+
+def _fitting_rows(reader: Reader, num_cells: int, notes: list[str], *, is_ended: bool) -> Iterator[list[str]]:
+    """The rows that can be told: a short one lacks its last cells, a long one is left out, a short last line was cut.
+
+    `is_ended` tells whether the last line has an end; `notes` receives, when all is read, what did not fit.
+    """
+    num_ragged = first_ragged = 0
+    last: list[str] = []
+    for row in reader:
+        if last:
+            yield last
+        last = row[:num_cells] if not any(row[num_cells:]) else []
+        if row and len(row) != num_cells:
+            num_ragged, first_ragged = num_ragged + 1, first_ragged or reader.line_num
+    if last and (len(last) < num_cells or (not is_ended and last[-1].endswith(_UNFINISHED))):
+        num_ragged -= len(last) < num_cells
+        notes.append(f"line {reader.line_num} left out: the last line was cut short")
+    elif last:
+        yield last
+        if not is_ended:
+            notes.append(f"line {reader.line_num} has no end: if it was cut short, its last number is wrong")
+    if num_ragged:
+        notes.append(
+            f"{counted(num_ragged, 'line')} with more or fewer cells than the header's {num_cells}, the first is line {first_ragged}"
+        )
+
+
+def _is_wandb_chart(header: list[str]) -> bool:
+    return any(_SEPARATOR in name and f"{name}{_MIN}" in header and f"{name}{_MAX}" in header for name in header)
+
+
+def _wandb_chart_rows(header: list[str], rows: Iterable[list[str]]) -> Iterator[Iterable[tuple[str, str]]]:
+    """One row for each run that logged something at a step: the step, the run, and its metrics."""
+    columns_of: dict[str, list[tuple[int, str]]] = {}
+    for place, name in enumerate(header):
+        run, separator, metric = name.rpartition(_SEPARATOR)
+        if separator:
+            columns_of.setdefault(run, []).append((place, metric))
+    for row in rows:
+        for run, columns in columns_of.items():
+            cells = [(metric, row[place]) for place, metric in columns if place < len(row) and row[place]]
+            if cells:
+                yield [(header[0], row[0]), (_RUN, run), *cells]

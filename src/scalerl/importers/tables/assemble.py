@@ -1,0 +1,273 @@
+"""From a table and the user's choice to curves: rows picked, runs told apart, restarts followed, points checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalerl.core.errors import DataError, unknown_name
+from scalerl.core.units import STEPS, format_number
+from scalerl.importers.tables.choice import Choice
+from scalerl.importers.tables.compute import ComputeColumn, choose_compute, step_of
+from scalerl.importers.tables.lineage import Lineage, falls_often, follow, without_steps
+from scalerl.importers.tables.reward import RewardColumn, bounds_of, choose_reward
+from scalerl.importers.tables.table import Table, counted, number_of
+from scalerl.importers.tables.vocabulary import GENERIC, recognise
+from scalerl.records.curve import Curve, FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFacts:
+    """What a log says in one column."""
+
+    name: str
+    numbers: int
+    """How many finite numbers it has."""
+    first: float | None
+    last: float | None
+    text: str
+    """The first text in it, shortened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What a log offers, and what would be chosen from it."""
+
+    rows: int
+    columns: tuple[ColumnFacts, ...]
+    notes: tuple[str, ...]
+    """What would be chosen and why, or why nothing can be."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Chosen:
+    """The columns that become curves."""
+
+    compute: ComputeColumn
+    reward: RewardColumn
+    step: FloatArray | None
+    """(num_rows,) optimizer step of each row, NaN where it logs none; None if the log counts no steps."""
+    evaluated_before_step: bool
+    """Whether the reward logged at a step comes before that step's update."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (*self.reward.notes, *self.compute.notes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Points:
+    """A curve before the bounds of all curves are known."""
+
+    name: str
+    compute: FloatArray
+    reward: FloatArray
+    trials: FloatArray | None
+    wasted: float
+    notes: tuple[str, ...]
+
+
+def curves_of(table: Table, choice: Choice, *, path: Path) -> list[Curve]:
+    """One curve, or one for each run in the log.
+
+    Raises:
+        DataError: the columns hold no curve.
+        UsageError: `choice` names a column or a value that the log does not have.
+    """
+    where = str(path)
+    table = _filtered(table, choice, where=where)
+    by = _splitting_columns(table, choice, where=where)
+    with np.errstate(all="ignore"):  # absurd numbers overflow to infinity, which Curve.of refuses
+        chosen = _choose(table, choice, where=where)
+        rows_of_runs = list(_runs(table, by, alone=" / ".join(value for _, value in choice.where) or path.stem))
+        runs = [_points(name, rows, chosen) for name, rows in rows_of_runs]
+    points = [run for run in runs if run.reward.size]
+    if not points:
+        raise DataError(
+            f"no row has both {chosen.compute.text} and '{chosen.reward.metric}'", where=where, remedy="choose others with --x and --y"
+        )
+    bounds, bounds_notes = bounds_of(np.concatenate([run.reward for run in points]), choice, chosen.reward.metric, where=where)
+    lost_notes = [f"'{run.name}' has no points and was left out" for run in runs if not run.reward.size]
+    if num_lost := table.num_rows - sum(rows.size for _, rows in rows_of_runs):
+        lost_notes.append(f"{counted(num_lost, 'row')} left out: without a value in {' and '.join(by)}")
+    return [
+        Curve.of(
+            run.name,
+            chosen.compute.axis,
+            run.compute,
+            run.reward,
+            trials=run.trials,
+            bounds=bounds,
+            metric=chosen.reward.metric,
+            source=where,
+            wasted_compute=run.wasted,
+            notes=(*chosen.notes, *table.notes, *run.notes, *bounds_notes, *lost_notes),
+        )
+        for run in points
+    ]
+
+
+def listing_of(table: Table, choice: Choice, *, path: Path) -> Listing:
+    """The columns of a log, and the notes on what would be chosen."""
+    facts = []
+    for name, column in table.columns.items():
+        numbers = column.numbers
+        first, last = (float(numbers[0]), float(numbers[-1])) if numbers.size else (None, None)
+        facts.append(ColumnFacts(name, int(numbers.size), first, last, column.text))
+    try:
+        notes = (*_choose(table, choice, where=str(path)).notes, *table.notes)
+    except DataError as error:
+        notes = (str(error),)
+    return Listing(table.num_rows, tuple(facts), notes)
+
+
+def _choose(table: Table, choice: Choice, *, where: str) -> _Chosen:
+    if not any(column.numbers.size for column in table.columns.values()):
+        raise DataError("it holds no numbers", where=where, remedy="give the log of a training run")
+    framework = recognise(table.columns)
+    vocabularies = (framework, GENERIC) if framework else (GENERIC,)
+    reward = choose_reward(table, choice, vocabularies, where=where)
+    step = step_of(table, vocabularies)
+    return _Chosen(
+        compute=choose_compute(table, choice, vocabularies, step, where=where),
+        reward=reward,
+        step=None if step is None else step[1],
+        evaluated_before_step=reward.held_out and framework is not None and framework.held_out_before_step,
+    )
+
+
+def _filtered(table: Table, choice: Choice, *, where: str) -> Table:
+    for column, value in choice.where:
+        cells = _label_cells(table, column, flag="--where", where=where)
+        wanted = {cell for cell in set(cells) if cell == value or (cell and number_of(cell) == number_of(value))}
+        if not wanted:
+            raise unknown_name(f"value in the column '{column}' that is", value, set(cells) - {""}, where=f"{where}: --where")
+        table = table.where(np.array([cell in wanted for cell in cells], dtype=np.bool_))
+    return table
+
+
+def _label_cells(table: Table, column: str, *, flag: str, where: str) -> NDArray[np.object_]:
+    if column not in table.labels:
+        raise unknown_name("column", column, table.columns, where=f"{where}: {flag}")
+    return table.labels[column]
+
+
+def _splitting_columns(table: Table, choice: Choice, *, where: str) -> tuple[str, ...]:
+    """The columns that tell the runs of the log apart.
+
+    Raises:
+        DataError: several runs are mixed and nobody said how to tell them apart.
+    """
+    by = choice.by or table.by
+    for column in by:
+        _label_cells(table, column, flag="--by", where=where)
+    for column in GENERIC.runs if not by else ():
+        values = sorted(set(table.labels.get(column, ())) - {""})
+        if 1 < len(values) <= table.num_rows / 2:
+            raise DataError(
+                f"the column '{column}' tells {len(values)} runs apart",
+                where=where,
+                remedy=f"--by {column} makes a curve of each, --where {column}={values[0]} picks one",
+            )
+    return by
+
+
+def _runs(table: Table, by: tuple[str, ...], *, alone: str) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """(name, rows) of each run, in the order of their first rows; rows that do not say to which they belong are in none."""
+    if not by:
+        yield alone, np.arange(table.num_rows)
+        return
+    rows_of: dict[tuple[str, ...], list[int]] = {}
+    for row, values in enumerate(zip(*(table.labels[column] for column in by), strict=True)):
+        if all(values):
+            rows_of.setdefault(values, []).append(row)
+    for values, rows in rows_of.items():
+        yield " / ".join(values), np.array(rows, dtype=np.int64)
+
+
+def _points(name: str, rows: NDArray[np.int64], chosen: _Chosen) -> _Points:
+    """The points of the run in `rows`."""
+    steps = None if chosen.step is None else _carried(chosen.step[rows])
+    lineage = _lineage(chosen.compute, rows, steps)
+    reward = chosen.reward.values[rows]
+    (at,) = np.nonzero(np.isfinite(reward))
+    if lineage is None or not at.size:
+        return _Points(name, np.empty(0), np.empty(0), None, 0.0, ())
+    num_logged = at.size
+    if steps is None:
+        compute = lineage.at(at.astype(np.float64))
+    else:
+        at = at[lineage.kept(at, steps[at])]
+        num_logged = at.size
+        at = _last_of_each_step(at, steps)
+        before = 1.0 if chosen.evaluated_before_step and chosen.compute.axis != STEPS else 0.0
+        compute = lineage.at(steps[at] - before)
+    trials = None if chosen.reward.trials is None else chosen.reward.trials[rows][at]
+    if trials is not None and not (trials > 0).all():
+        trials = None
+    notes = (
+        *_reward_notes(chosen.reward, rows, at, num_repeated=num_logged - at.size),
+        *_lineage_notes(lineage, chosen.compute, num_back=int((np.diff(compute) < 0).sum())),
+    )
+    scale = chosen.compute.scale
+    return _Points(name, compute * scale, reward[at], trials, lineage.wasted * scale, notes)
+
+
+def _carried(steps: FloatArray) -> FloatArray:
+    """(n,) the steps with each gap filled by the last step above it, and with 0 before the first."""
+    known = np.isfinite(steps)
+    source = np.maximum.accumulate(np.where(known, np.arange(steps.size), -1))
+    first = steps[known][0] if known.any() else 0.0
+    filled: FloatArray = np.where(source >= 0, steps[source], min(0.0, first))
+    return filled
+
+
+def _lineage(compute: ComputeColumn, rows: NDArray[np.int64], steps: FloatArray | None) -> Lineage | None:
+    """The run's lineage by its counter of compute; None if it counted nothing."""
+    values = compute.values[rows]
+    (at,) = np.nonzero(np.isfinite(values))
+    if not at.size:
+        return None
+    counts = compute.counts
+    if counts == "unsaid":
+        fell_often = falls_often(values[at], steps=at.astype(np.float64) if steps is None else steps[at])
+        counts = "per_step" if fell_often else compute.if_growing
+    if steps is None:
+        return without_steps(at, values[at], counts=counts)
+    return follow(at, steps[at], values[at], counts=counts)
+
+
+def _last_of_each_step(at: NDArray[np.int64], steps: FloatArray) -> NDArray[np.int64]:
+    _, last = np.unique(steps[at][::-1], return_index=True)
+    return at[at.size - 1 - last]
+
+
+def _reward_notes(reward: RewardColumn, rows: NDArray[np.int64], at: NDArray[np.int64], *, num_repeated: int) -> Iterator[str]:
+    if num_unusable := int(reward.unusable[rows].sum()):
+        yield f"{counted(num_unusable, 'value')} of '{reward.metric}' left out: not a finite number"
+    if num_repeated:
+        yield f"{counted(num_repeated, 'value')} of '{reward.metric}' left out: logged again at the same step, where the last counts"
+    if reward.spread is not None and (num_binned := int((reward.spread[rows][at] > 0).sum())):
+        binned = counted(num_binned, "point")
+        yield f"{binned} of '{reward.metric}' averaged from several values: export the chart without smoothing and grouping"
+
+
+def _lineage_notes(lineage: Lineage, compute: ComputeColumn, *, num_back: int) -> Iterator[str]:
+    wasted = f"{format_number(lineage.wasted * compute.scale)} {compute.axis.unit}"
+    if num_back:
+        yield f"compute goes back {counted(num_back, 'time')}: if the log holds several runs, tell them apart with --by or --where"
+    if num_resumes := lineage.resumed_rows.size:
+        total = lineage.wasted + float(lineage.compute[-1])
+        share = f" ({lineage.wasted / total:.1%} of the bill)" if total > 0 else ""
+        yield (
+            f"resumed {counted(num_resumes, 'time')}, first from step {lineage.resumed_steps[0]:g}: the steps logged last count, "
+            f"{wasted} were spent on steps that were repeated{share}"
+        )
+    if lineage.unlogged_until is not None:
+        yield f"the log starts at step {lineage.unlogged_until:g}: the steps before are counted at the rate of its first rows"
+    if lineage.paused_s:
+        yield f"{format_number(lineage.paused_s / 3600.0)} hours left out: the clock ran on while no step was done"

@@ -1,0 +1,178 @@
+"""The lineage of a run: what a log that was interrupted, resumed and appended to says about compute.
+
+Checkpoints are rarer than log rows, so after a crash a log repeats steps, and its clock may start again. The rows of the
+run that went on count; the compute of the rows that it replaced was spent and is *wasted*. Between two rows of one
+process a counter grows by what it shows; at a resume it may have started again from zero, have been restored with the
+checkpoint, or have run on through the pause, and the reading nearest to what a step usually costs is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalerl.records.curve import FloatArray
+
+Counts = Literal["total", "per_step", "clock"]
+
+_OFTEN_FALLS = 0.2
+"""A counter that does not grow in this share of its rows, or more, is taken as the amount of one step."""
+_PAUSE_FACTOR, _PAUSE_S = 10.0, 3600.0
+"""A clock that stands between two rows for more than an hour and ten times the usual is paused, not computing."""
+_UNIX_S = 1e9
+"""A clock above this (September 2001) is a time stamp."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lineage:
+    """Compute along the run that went on."""
+
+    start: float
+    """Step at which nothing had been spent."""
+    steps: FloatArray
+    """(n,) strictly increasing."""
+    compute: FloatArray
+    """(n,) spent when each of `steps` was done."""
+    resumed_rows: NDArray[np.int64]
+    """(m,) row at which each resume begins."""
+    resumed_steps: FloatArray
+    """(m,) first step of each resume."""
+    wasted: float = 0.0
+    """Spent on steps that a resume repeated."""
+    paused_s: float = 0.0
+    """Counted by the clock while the run stood still."""
+    unlogged_until: float | None = None
+    """First step of a log that starts late, where the steps before were counted at the rate of the first rows."""
+
+    def at(self, steps: FloatArray) -> FloatArray:
+        """(k,) compute spent when each of `steps`, (k,), was done; linear between the rows."""
+        if self.start < self.steps[0]:
+            return _interpolated(steps, np.array([self.start, *self.steps]), np.array([0.0, *self.compute]))
+        return _interpolated(steps, self.steps, self.compute)
+
+    def kept(self, rows: NDArray[np.int64], steps: FloatArray) -> NDArray[np.bool_]:
+        """(k,) whether the run went on from each row: no later resume began at its step or before."""
+        first_repeated = np.append(np.minimum.accumulate(self.resumed_steps[::-1])[::-1], np.inf)
+        kept: NDArray[np.bool_] = steps < first_repeated[np.searchsorted(self.resumed_rows, rows, side="right")]
+        return kept
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    step: float
+    value: float
+    spent: float
+    """Compute between the mark before and this one."""
+
+
+def falls_often(values: FloatArray, *, steps: FloatArray) -> bool:
+    """Whether a counter that does not say what it counts, `values` (n,), gives the amount of each step: a total seldom falls."""
+    forward = np.diff(steps) > 0
+    return bool(forward.any() and (np.diff(values)[forward] <= 0).mean() > _OFTEN_FALLS)
+
+
+def without_steps(rows: NDArray[np.int64], values: FloatArray, *, counts: Counts) -> Lineage:
+    """A log without a step column, where a resume cannot be told: rows, (n,), stand for steps."""
+    if counts == "per_step":
+        compute = np.cumsum(values)
+    else:
+        compute = values - values.min() if counts == "clock" and values.min() > _UNIX_S else values
+    nothing = np.empty(0)
+    return Lineage(float(rows[0]), rows.astype(np.float64), compute, nothing.astype(np.int64), nothing)
+
+
+def follow(rows: NDArray[np.int64], steps: FloatArray, values: FloatArray, *, counts: Counts) -> Lineage:
+    """The lineage of a counter: its rows, (n,) increasing, with their steps and finite values, n >= 1."""
+    usual_gap = _usual_gap(steps)
+    start = min(0.0, float(steps[0]) - usual_gap) if counts == "per_step" else min(0.0, float(steps[0]))
+    walk = _Walk(counts, _Mark(start, 0.0, 0.0), _usual_rate(steps, values))
+    for row, step, value in zip(rows.tolist(), steps.tolist(), values.tolist(), strict=True):
+        walk.take(row, step, value)
+    extrapolated = counts == "per_step" or (counts == "clock" and values[0] > _UNIX_S)
+    return Lineage(
+        start=start,
+        steps=np.array([mark.step for mark in walk.marks]),
+        compute=np.cumsum([mark.spent for mark in walk.marks]),
+        resumed_rows=np.array([row for row, _ in walk.resumes], dtype=np.int64),
+        resumed_steps=np.array([step for _, step in walk.resumes], dtype=np.float64),
+        wasted=walk.wasted,
+        paused_s=walk.paused_s,
+        unlogged_until=float(steps[0]) if extrapolated and steps[0] > 1.5 * usual_gap else None,
+    )
+
+
+@dataclass(slots=True)
+class _Walk:
+    """Goes along the rows of a counter and keeps the marks of the run that went on."""
+
+    counts: Counts
+    origin: _Mark
+    usual_rate: float
+    """What a step usually adds to a total."""
+    marks: list[_Mark] = field(default_factory=list)
+    last: _Mark | None = None
+    """The row before, whether or not the run went on from it."""
+    resumes: list[tuple[int, float]] = field(default_factory=list)
+    wasted: float = 0.0
+    paused_s: float = 0.0
+
+    def take(self, row: int, step: float, value: float) -> None:
+        """Go on to the next row."""
+        last = self.last
+        resumed = last is not None and (step < last.step or (self.counts != "per_step" and value < last.value))
+        if resumed:
+            self._go_back(row, step)
+        elif last is not None and step == last.step:  # logged again: the last counts
+            self.marks.pop()
+        before = self.marks[-1] if self.marks else self.origin
+        usual = self.usual_rate * (step - before.step)
+        if self.counts == "per_step":
+            spent = value * (step - before.step)
+        elif last is None:
+            spent = usual if self.counts == "clock" and value > _UNIX_S else value
+        elif resumed:
+            spent = _spent_at_resume(value, checkpoint=before.value, crash=last.value, usual=usual)
+        else:
+            spent = self._without_pause(value - last.value + (last.spent if step == last.step else 0.0), usual)
+        self.last = _Mark(step, value, spent)
+        self.marks.append(self.last)
+
+    def _go_back(self, row: int, step: float) -> None:
+        self.resumes.append((row, step))
+        while self.marks and self.marks[-1].step >= step:
+            self.wasted += self.marks.pop().spent
+
+    def _without_pause(self, spent: float, usual: float) -> float:
+        if self.counts != "clock" or spent <= max(_PAUSE_FACTOR * usual, _PAUSE_S):
+            return spent
+        self.paused_s += spent - usual
+        return usual
+
+
+def _spent_at_resume(value: float, *, checkpoint: float, crash: float, usual: float) -> float:
+    """What the first step after a resume cost, given the counter then, at the checkpoint and at the crash."""
+    ran_on = min(value - crash, usual)  # the pause is in the difference
+    readings = [reading for reading in (value, value - checkpoint, ran_on) if reading >= 0.0]
+    return min(readings, key=lambda reading: abs(reading - usual), default=value)
+
+
+def _interpolated(x: FloatArray, known_x: FloatArray, known_y: FloatArray) -> FloatArray:
+    return np.asarray(np.interp(x, known_x, known_y), dtype=np.float64)
+
+
+def _usual_gap(steps: FloatArray) -> float:
+    """Median number of steps from one row to the next; the first step where there is only one."""
+    gaps = np.diff(steps)
+    return float(np.median(gaps[gaps > 0])) if (gaps > 0).any() else max(float(steps[0]), 1.0)
+
+
+def _usual_rate(steps: FloatArray, values: FloatArray) -> float:
+    """Median growth of a total for one step, resumes left out; 0 where nothing grew."""
+    gaps, growth = np.diff(steps), np.diff(values)
+    grew = (gaps > 0) & (growth >= 0)
+    rate = float(np.median(growth[grew] / gaps[grew])) if grew.any() else 0.0
+    return rate if math.isfinite(rate) else 0.0

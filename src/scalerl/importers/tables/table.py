@@ -1,0 +1,145 @@
+"""A log as columns of numbers: sparse, in the order of the log, no larger than the log itself.
+
+A cell that is blank, null or missing is absent, which is not zero. A cell that is there but is no number (text, `NaN`,
+`inf`) is kept as NaN or infinite, so that whoever uses the column can count what it leaves out.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalerl.records.curve import FloatArray
+
+_LONGEST_NUMBER = 64
+"""Characters; a longer text is not tried as a number."""
+_SHOWN = 40
+"""Characters of a text that are kept to show what a column holds."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Column:
+    """The cells of one column that are there."""
+
+    rows: NDArray[np.int64]
+    """(n,) row of each cell, never decreasing."""
+    values: FloatArray
+    """(n,) its number; not finite where the cell holds none."""
+    text: str = ""
+    """The first cell that is text, shortened; empty if there is none."""
+
+    @property
+    def numbers(self) -> FloatArray:
+        """The finite numbers, in order."""
+        return self.values[np.isfinite(self.values)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """What an importer makes of a log."""
+
+    num_rows: int
+    columns: Mapping[str, Column]
+    labels: Mapping[str, NDArray[np.object_]]
+    """(num_rows,) for each column kept as text: its cells as written, "" where absent."""
+    by: tuple[str, ...] = ()
+    """Label columns that tell the runs in this log apart, if the format says so."""
+    notes: tuple[str, ...] = ()
+    """What the importer had to leave out, in sentences for the user."""
+
+    def dense(self, name: str) -> FloatArray:
+        """(num_rows,) a column with NaN where its cell is absent; the last wins where a row has two."""
+        column = self.columns[name]
+        dense = np.full(self.num_rows, np.nan)
+        dense[column.rows] = column.values
+        return dense
+
+    def where(self, keep: NDArray[np.bool_]) -> Table:
+        """The rows where `keep`, (num_rows,), is true."""
+        new_row = np.cumsum(keep) - 1
+        columns = {}
+        for name, column in self.columns.items():
+            kept = keep[column.rows]
+            if kept.any():
+                columns[name] = replace(column, rows=new_row[column.rows[kept]], values=column.values[kept])
+        labels = {name: cells[keep] for name, cells in self.labels.items()}
+        return replace(self, num_rows=int(keep.sum()), columns=columns, labels=labels)
+
+
+class TableBuilder:
+    """Collects a table row by row at 16 bytes a cell."""
+
+    def __init__(self, labels: AbstractSet[str] = frozenset()) -> None:
+        self._growing: dict[str, _GrowingColumn] = {}
+        self._labels: dict[str, list[str]] = {name: [] for name in labels}
+        self._num_rows = 0
+
+    def __len__(self) -> int:
+        return self._num_rows
+
+    def add(self, cells: Iterable[tuple[str, object]]) -> None:
+        """Append a row of (column, cell): numbers, texts, booleans; None and "" are absent, other things ignored."""
+        growing, labels, row = self._growing, self._labels, self._num_rows
+        for name, cell in cells:
+            if cell is None or cell == "" or not isinstance(cell, (int, float, str)):
+                continue
+            column = growing.get(name)
+            if column is None:
+                column = growing[name] = _GrowingColumn()
+            number = number_of(cell)
+            column.rows.append(row)
+            column.values.append(number)
+            if number != number and not column.text and isinstance(cell, str):
+                column.text = cell[:_SHOWN]
+            if name in labels:
+                self._label(name, str(cell))
+        self._num_rows += 1
+
+    def build(self, *, by: tuple[str, ...] = (), notes: Iterable[str] = ()) -> Table:
+        """The table of the rows so far."""
+        columns = {
+            name: Column(np.frombuffer(column.rows, np.int64), np.frombuffer(column.values, np.float64), column.text)
+            for name, column in self._growing.items()
+        }
+        labels = {}
+        for name, cells in self._labels.items():
+            if name in columns:
+                labels[name] = np.array(cells + [""] * (self._num_rows - len(cells)), dtype=np.object_)
+        return Table(self._num_rows, columns, labels, by=by, notes=tuple(notes))
+
+    def _label(self, name: str, text: str) -> None:
+        cells = self._labels[name]
+        cells.extend([""] * (self._num_rows + 1 - len(cells)))
+        cells[self._num_rows] = text
+
+
+@dataclass(slots=True)
+class _GrowingColumn:
+    rows: array[int] = field(default_factory=lambda: array("q"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+    text: str = ""
+
+
+def number_of(cell: float | str) -> float:
+    """The number in a cell; NaN for a text or a truth value, infinite where it exceeds a double."""
+    if type(cell) is float:
+        return cell
+    if isinstance(cell, bool) or (isinstance(cell, str) and (len(cell) > _LONGEST_NUMBER or "_" in cell)):
+        return math.nan
+    try:
+        return float(cell)
+    except ValueError:
+        return math.nan
+    except OverflowError:
+        return math.inf
+
+
+def counted(number: int, thing: str) -> str:
+    """`1 line`, `2 lines`."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

@@ -1,0 +1,216 @@
+"""Which columns become compute and reward: the user's, a framework's, common names; and what the notes say of it."""
+
+from pathlib import Path
+
+import pytest
+from tests.importers.logs import jsonl, said, text
+
+from scalerl.core.errors import DataError, UnknownNameError, UsageError
+from scalerl.core.units import DEVICE_HOURS, FLOPS, SECONDS, STEPS, TOKENS, USD, Axis
+from scalerl.importers import Choice, list_columns, read_curves
+
+PAPER_POINTS = Path(__file__).parents[2] / "examples" / "data" / "scalerl_paper_points.csv"
+
+
+def test_i5_csv_takes_optimizer_steps_not_logger_steps(tmp_path):
+    (curve,) = read_curves(text(tmp_path / "log.csv", "_step,train/global_step,train/reward\n0,0,0.10\n16,1,0.12\n32,2,0.15\n"))
+    assert (curve.compute.tolist(), curve.reward.tolist(), curve.axis) == ([0, 1, 2], [0.10, 0.12, 0.15], STEPS)
+    assert said(curve.notes, "'train/reward' is the TRAINING reward")
+
+
+def test_held_out_evaluation_comes_before_training_reward(tmp_path):
+    rows = [{"step": 1, "reward": 0.9, "val/acc": 0.3, "loss": 1.0, "elapsed_s": 5}]
+    (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", rows))
+    assert curve.metric == "val/acc"
+    assert said(curve.notes, "'val/acc'", "held-out", "also there: 'reward'")
+
+
+@pytest.mark.parametrize(
+    ("columns", "axis", "text_of_column"),
+    [
+        ({"gpu_hours": 1.0, "total_flops": 2.0, "elapsed_s": 3.0, "num_tokens": 4.0}, DEVICE_HOURS, "'gpu_hours'"),
+        ({"total_flops": 2.0, "elapsed_s": 3.0, "step_time": 1.0}, FLOPS, "'total_flops'"),
+        ({"elapsed_s": 3.0, "step_time": 1.0, "total_tokens": 4.0}, SECONDS, "'step_time'"),
+        ({"elapsed_s": 3.0, "total_tokens": 4.0}, SECONDS, "'elapsed_s'"),
+        ({"total_tokens": 4.0, "cost_usd": 1.0}, TOKENS, "'total_tokens'"),
+        ({"cost_usd": 1.0}, USD, "'cost_usd'"),
+        ({"total_flos": 0.0}, STEPS, "'step'"),
+    ],
+)
+def test_compute_is_taken_on_the_preferred_axis(tmp_path, columns, axis, text_of_column):
+    (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", [{"step": 1, "eval/acc": 0.5, **columns}]))
+    assert curve.axis == axis
+    assert said(curve.notes, f"compute: {text_of_column}")
+
+
+def test_gpus_turn_seconds_into_device_hours(tmp_path):
+    path = jsonl(tmp_path / "log.jsonl", [{"step": 1, "eval/acc": 0.5, "elapsed_s": 1800, "total_flops": 1e20}])
+    (curve,) = read_curves(path, choice=Choice(gpus=16))
+    assert (curve.compute.tolist(), curve.axis) == ([8.0], DEVICE_HOURS)
+    assert said(curve.notes, "'elapsed_s' x 16 GPUs, in GPU-hours")
+    (curve,) = read_curves(path, choice=Choice(x="device_hours", gpus=2))
+    assert curve.compute.tolist() == [1.0]
+    (curve,) = read_curves(path, choice=Choice(x="flops", gpus=2))
+    assert (curve.compute.tolist(), curve.axis) == ([1e20], FLOPS)
+    assert said(curve.notes, "--gpus changes nothing")
+    with pytest.raises(UsageError, match="give --gpus N"):
+        read_curves(path, choice=Choice(x="device_hours"))
+
+
+@pytest.mark.parametrize(
+    ("column", "axis"),
+    [
+        ("my_flops", FLOPS),
+        ("prompt_tokens", TOKENS),
+        ("train_s", SECONDS),
+        ("outer_step", STEPS),
+        ("energy_kwh", Axis("energy_kwh", "energy_kwh")),
+    ],
+)
+def test_the_unit_of_an_asked_column_is_told_by_its_name(tmp_path, column, axis):
+    rows = [{"epoch": epoch, column: 10.0 * epoch, "score": epoch / 10, "odd": -3.0} for epoch in (1, 2, 3)]
+    (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", rows), choice=Choice(x=column, y="score"))
+    assert (curve.axis, curve.compute.tolist(), curve.reward.tolist()) == (axis, [10.0, 20.0, 30.0], [0.1, 0.2, 0.3])
+
+
+def test_a_counter_that_does_not_grow_is_the_amount_of_a_step(tmp_path):
+    rows = [{"step": step, "tokens": tokens, "eval/acc": 0.5} for step, tokens in enumerate([100, 90, 110, 95], start=1)]
+    (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", rows))
+    assert curve.compute.tolist() == [100, 190, 300, 395]
+
+
+def test_step_times_logged_every_tenth_step_stand_for_ten_steps(tmp_path):
+    rows = [{"step": step, "step_time": 6.0, "eval/acc": 0.5} for step in (10, 20, 30)]
+    (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", rows))
+    assert curve.compute.tolist() == [60, 120, 180]
+
+
+@pytest.mark.parametrize("choice", [{"x": "gpu_hour"}, {"y": "pas_rate"}, {"by": "serie"}, {"where": ["serie=a"]}])
+def test_a_misspelt_column_gets_a_suggestion(tmp_path, choice):
+    path = text(tmp_path / "log.csv", "series,gpu_hours,pass_rate\na,1,0.5\n")
+    with pytest.raises(UnknownNameError, match=r"did you mean '(gpu_hours|pass_rate|series)'") as raised:
+        read_curves(path, choice=Choice.of(**choice))
+    assert raised.value.exit_code == 2
+
+
+def test_a_misspelt_value_gets_a_suggestion(tmp_path):
+    path = text(tmp_path / "log.csv", "series,gpu_hours,pass_rate\nbaseline,1,0.5\n")
+    with pytest.raises(UnknownNameError, match="did you mean 'baseline'"):
+        read_curves(path, choice=Choice.of(where=["series=basline"]))
+
+
+@pytest.mark.parametrize("flag", ["x", "y"])
+def test_a_column_of_text_is_no_number(tmp_path, flag):
+    path = text(tmp_path / "log.csv", "series,gpu_hours,pass_rate\nbaseline,1,0.5\n")
+    with pytest.raises(DataError, match=f"--{flag}: the column 'series' holds text such as 'baseline'; choose a column of numbers"):
+        read_curves(path, choice=Choice.of(**{flag: "series"}))
+
+
+@pytest.mark.parametrize(
+    ("asked", "logged"), [("rewards/acc/mean", "rewards/acc"), ("rewards/acc", "rewards/acc/mean"), ("eval/reward", "eval_reward")]
+)
+def test_i5_a_column_answers_to_its_older_name(tmp_path, asked, logged):
+    (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", [{"step": 1, logged: 0.5}]), choice=Choice(y=asked))
+    assert curve.metric == logged
+    assert said(curve.notes, f"--y: '{asked}' is called '{logged}' in this log")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"gpus": 0.0},
+        {"gpus": float("nan")},
+        {"bounds": "1"},
+        {"bounds": "1:0"},
+        {"bounds": "a:b"},
+        {"bounds": "0:nan"},
+        {"where": ["seed"]},
+        {"where": ["=1"]},
+    ],
+)
+def test_flags_without_sense_are_usage_errors(flags):
+    with pytest.raises(UsageError, match=r"--(gpus|bounds|where): "):
+        Choice.of(**flags)
+
+
+def test_by_makes_a_curve_of_each_value_and_where_picks_rows(tmp_path):
+    path = text(tmp_path / "log.csv", "seed,lr,step,pass_rate\n0,1e-6,1,0.1\n1,1e-6,1,0.2\n0,1e-6,2,0.3\n1,1e-5,1,0.4\n,1e-6,1,0.5\n")
+    curves = read_curves(path, choice=Choice.of(by="seed"))
+    assert [(curve.name, curve.reward.tolist()) for curve in curves] == [("0", [0.1, 0.3]), ("1", [0.4])]
+    assert said(curves[0].notes, "1 row left out: without a value in seed")
+    curves = read_curves(path, choice=Choice.of(by="seed, lr"))
+    assert [(curve.name, curve.reward.tolist()) for curve in curves] == [("0 / 1e-6", [0.1, 0.3]), ("1 / 1e-6", [0.2]), ("1 / 1e-5", [0.4])]
+    (curve,) = read_curves(path, choice=Choice.of(where=["seed=1.0", "lr=0.00001"]))
+    assert curve.reward.tolist() == [0.4]
+
+
+def test_mixed_runs_are_refused_until_told_apart(tmp_path):
+    path = text(tmp_path / "log.csv", "seed,step,pass_rate\n0,1,0.1\n0,2,0.2\n1,1,0.3\n1,2,0.4\n")
+    with pytest.raises(DataError, match="the column 'seed' tells 2 runs apart; --by seed makes a curve of each, --where seed=0 picks one"):
+        read_curves(path)
+
+
+def test_runs_mixed_without_a_name_are_noticed(tmp_path):
+    (curve,) = read_curves(text(tmp_path / "log.csv", "gpu_hours,pass_rate\n1,0.1\n2,0.2\n1,0.3\n2,0.4\n"))
+    assert curve.compute.tolist() == [1, 1, 2, 2]
+    assert said(curve.notes, "compute goes back 1 time:")
+
+
+@pytest.mark.parametrize(
+    ("rewards", "bounds", "note"),
+    [
+        ([0.0, 0.5, 1.0], (0.0, 1.0), None),
+        ([20.0, 21.5327, 69.4472], (0.0, 100.0), "read as a percentage"),
+        ([-0.9, 0.1, 1.0], (-1.0, 1.0), "read as a reward within -1 .. 1"),
+    ],
+)
+def test_f3_percent_fraction_and_signed_rewards_get_their_bounds(tmp_path, rewards, bounds, note):
+    rows = [{"gpu_hours": hours, "pass_rate": reward} for hours, reward in enumerate(rewards)]
+    (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", rows))
+    assert (curve.bounds, curve.reward.tolist()) == (bounds, rewards)
+    assert curve.compute[0] == 0.0
+    assert note is None or said(curve.notes, note)
+
+
+@pytest.mark.parametrize("rewards", [[0.2, 1.3], [-0.5, 30.0], [20.0, 130.0], [-2.0, 0.5]])
+def test_f3_other_rewards_need_bounds(tmp_path, rewards):
+    path = jsonl(tmp_path / "log.jsonl", [{"gpu_hours": 1.0, "pass_rate": reward} for reward in rewards])
+    with pytest.raises(DataError, match="give --bounds LOW:HIGH"):
+        read_curves(path)
+    (curve,) = read_curves(path, choice=Choice.of(bounds="-5:200"))
+    assert curve.bounds == (-5.0, 200.0)
+
+
+def test_f3_bounds_are_those_of_all_curves_of_a_log(tmp_path):
+    path = text(tmp_path / "log.csv", "run,gpu_hours,pass_rate\na,1,0.5\nb,1,50\n")
+    assert [curve.bounds for curve in read_curves(path, choice=Choice.of(by="run"))] == [(0.0, 100.0)] * 2
+
+
+def test_trials_travel_with_their_points(tmp_path):
+    rows = [{"step": 1, "pass_rate": 0.5, "trials": 64}, {"step": 2}, {"step": 3, "pass_rate": 0.75, "trials": 32}]
+    (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", rows))
+    assert curve.trials is not None
+    assert curve.trials.tolist() == [64, 32]
+
+
+def test_columns_can_be_listed_with_what_would_be_chosen(tmp_path):
+    rows = [{"step": 1, "note": "warm", "pass_rate": 0.25}, {"step": 2, "pass_rate": 0.5}, {"step": 3, "pass_rate": float("nan")}]
+    listing = list_columns(jsonl(tmp_path / "log.jsonl", rows))
+    facts = {column.name: (column.numbers, column.first, column.last, column.text) for column in listing.columns}
+    assert facts == {"step": (3, 1.0, 3.0, ""), "note": (0, None, None, "warm"), "pass_rate": (2, 0.25, 0.5, "")}
+    assert listing.rows == 3
+    assert said(listing.notes, "reward: 'pass_rate'")
+    listing = list_columns(jsonl(tmp_path / "other.jsonl", [{"loss": 1.0}]))
+    assert said(listing.notes, "no column looks like a reward")
+
+
+def test_the_paper_points_are_read_without_asking_for_columns():
+    curves = read_curves(PAPER_POINTS, choice=Choice.of(by="figure_key,series"))
+    assert all((curve.axis, curve.metric, curve.bounds) == (DEVICE_HOURS, "pass_rate", (0.0, 1.0)) for curve in curves)
+    by_name = {curve.name: curve for curve in curves}
+    batch = by_name["fig10a_batch_size / bs2048"]
+    assert (len(batch), batch.compute[0], batch.reward[0]) == (33, 1328.2, 0.4015)
+    alone = read_curves(PAPER_POINTS, choice=Choice.of(by="series", where=["figure_key=fig2_recipes"]))
+    assert [curve.name for curve in alone][:3] == ["deepseek_grpo", "qwen25_dapo", "scalerl"]
+    with pytest.raises(DataError, match="the column 'series' tells"):
+        read_curves(PAPER_POINTS)

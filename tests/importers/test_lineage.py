@@ -1,0 +1,99 @@
+"""Resumed runs, repeated steps, clocks that restart or run on."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.importers.logs import jsonl, said
+
+from scalerl.core.units import SECONDS, STEPS
+from scalerl.importers import Choice, read_curves
+from scalerl.importers.tables.lineage import follow
+
+I2_STEPS = [1, 2, 3, 4, 5, 4, 5, 6]
+I2_ELAPSED_S = [10, 20, 30, 40, 50, 12, 22, 32]
+I2_REWARDS = [0.10, 0.20, 0.30, 0.40, 0.50, 0.38, 0.47, 0.55]
+I2_KEPT = [0.10, 0.20, 0.30, 0.38, 0.47, 0.55]
+
+
+def resumed_run(path, column, values):
+    return jsonl(path, [{"step": s, column: v, "reward": r} for s, v, r in zip(I2_STEPS, values, I2_REWARDS, strict=True)])
+
+
+def test_i2_last_lineage_wins_and_the_rest_is_wasted(tmp_path):
+    (curve,) = read_curves(resumed_run(tmp_path / "log.jsonl", "elapsed_s", I2_ELAPSED_S))
+    assert curve.axis == SECONDS
+    assert curve.reward.tolist() == I2_KEPT
+    assert curve.compute.tolist() == [10, 20, 30, 42, 52, 62]
+    assert curve.wasted_compute == 20
+    assert curve.wasted_compute + curve.compute[-1] == 82
+    assert said(curve.notes, "resumed 1 time, first from step 4", "20 s", "24.4%")
+
+
+def test_i2_device_hours_scale_useful_and_wasted_compute_alike(tmp_path):
+    (curve,) = read_curves(resumed_run(tmp_path / "log.jsonl", "elapsed_s", I2_ELAPSED_S), choice=Choice(gpus=360))
+    assert curve.compute.tolist() == pytest.approx([1.0, 2.0, 3.0, 4.2, 5.2, 6.2])
+    assert curve.wasted_compute == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "useful", "wasted"),
+    [
+        ("total_tokens", [10, 20, 30, 40, 50, 41, 51, 61], [10, 20, 30, 41, 51, 61], 20),  # restored with the checkpoint
+        ("total_tokens", [10, 20, 30, 40, 50, 60, 70, 80], [10, 20, 30, 40, 50, 60], 20),  # counts what was lost, too
+        ("step_time", [10, 10, 10, 10, 10, 12, 10, 10], [10, 20, 30, 42, 52, 62], 20),
+        ("_timestamp", [1.7e9 + t for t in (0, 10, 20, 30, 40, 50440, 50450, 50460)], [10, 20, 30, 40, 50, 60], 20),  # a pause of 14 h
+        ("elapsed_s", [10, 20, 30, 40, 50, 50450, 50460, 50470], [10, 20, 30, 40, 50, 60], 20),
+    ],
+)
+def test_i2_other_counters_of_the_same_run(tmp_path, column, values, useful, wasted):
+    (curve,) = read_curves(resumed_run(tmp_path / "log.jsonl", column, values))
+    assert curve.reward.tolist() == I2_KEPT
+    assert curve.compute.tolist() == pytest.approx(useful)
+    assert curve.wasted_compute == pytest.approx(wasted)
+
+
+def test_i2_steps_alone_show_the_resume(tmp_path):
+    rows = [{"step": step, "reward": reward} for step, reward in zip(I2_STEPS, I2_REWARDS, strict=True)]
+    (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", rows))
+    assert (curve.axis, curve.compute.tolist(), curve.reward.tolist(), curve.wasted_compute) == (STEPS, [1, 2, 3, 4, 5, 6], I2_KEPT, 2)
+
+
+def test_i2_a_clock_that_restarts_without_repeated_steps_goes_on(tmp_path):
+    rows = [{"step": step, "elapsed_s": clock, "eval/acc": 0.5} for step, clock in [(1, 10), (2, 20), (3, 12), (4, 22)]]
+    (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", rows))
+    assert (curve.compute.tolist(), curve.wasted_compute) == ([10, 20, 32, 42], 0)
+
+
+def test_i2_a_pause_without_a_resume_is_no_compute(tmp_path):
+    clocks = [1.7e9 + t for t in (0, 60, 120, 120 + 14 * 3600, 180 + 14 * 3600)]
+    rows = [{"step": step, "_timestamp": clock, "eval/acc": 0.5} for step, clock in enumerate(clocks)]
+    (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", rows))
+    assert curve.compute.tolist() == pytest.approx([0, 60, 120, 180, 240])
+    assert said(curve.notes, "14 hours left out: the clock ran on")
+
+
+def test_an_evaluation_logged_late_is_no_resume(tmp_path):
+    rows = [{"step": 1, "step_time": 5.0}, {"step": 2, "step_time": 5.0}, {"step": 1, "eval/acc": 0.4}, {"step": 3, "step_time": 5.0}]
+    (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", rows))
+    assert (curve.compute.tolist(), curve.reward.tolist(), curve.wasted_compute) == ([5.0], [0.4], 0.0)
+
+
+def test_an_evaluation_between_two_counts_lies_between_them(tmp_path):
+    rows = [{"step": 10, "gpu_hours": 100.0}, {"step": 15, "eval/acc": 0.4}, {"step": 20, "gpu_hours": 140.0}]
+    (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", rows))
+    assert curve.compute.tolist() == [120.0]
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.floats(0.01, 100.0)), min_size=1, max_size=60))
+def test_nothing_spent_is_lost_between_useful_and_wasted(rows):
+    """Step times: each row's time x gap is either useful or wasted, whatever order the steps come in."""
+    steps = np.array([step for step, _ in rows], dtype=np.float64)
+    seconds = np.array([second for _, second in rows])
+    lineage = follow(np.arange(len(rows)), steps, seconds, counts="per_step")
+    assert (np.diff(lineage.steps) > 0).all()
+    assert (np.diff(lineage.compute) > 0).all()
+    assert lineage.steps[-1] == steps[-1]
+    kept = lineage.kept(np.arange(len(rows)), steps)
+    assert set(steps[kept]) == set(lineage.steps)
+    assert lineage.wasted >= 0
