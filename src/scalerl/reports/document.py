@@ -1,0 +1,52 @@
+"""The answer for programs: what `scalerl fit --json` prints, as plain data and as valid JSON.
+
+{"axis": {"name", "unit"}, "level": 0.9, "curves": [Fit.to_dict() and its own "axis"], "comparison": {...} or null}
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scalerl.core.errors import UsageError
+from scalerl.core.units import Axis
+from scalerl.curves.result import Fit
+
+
+def to_document(fits: Sequence[Fit]) -> dict[str, Any]:
+    """The fits as plain data without infinities: an interval's missing bound is None.
+
+    `axis` is None where the curves do not share one; each curve names its own.
+
+    Raises:
+        UsageError: there is no fit.
+    """
+    if not fits:
+        raise UsageError("there is no curve to report", remedy="fit at least one")
+    axes = {fit.curve.axis for fit in fits}
+    curves = [{**fit.to_dict(), "axis": _axis(fit.curve.axis)} for fit in fits]
+    document = {"axis": _axis(axes.pop()) if len(axes) == 1 else None, "level": fits[0].level, "curves": curves, "comparison": None}
+    finite_document: dict[str, Any] = finite(document)
+    return finite_document
+
+
+def to_json(fits: Sequence[Fit]) -> str:
+    """`to_document` as indented JSON in plain ASCII, which every parser and every terminal reads."""
+    return json.dumps(to_document(fits), indent=2, allow_nan=False)
+
+
+def finite(value: Any) -> Any:
+    """`value` with every number that JSON cannot write (NaN, infinities) replaced by None, inside lists and mappings too."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return value
+
+
+def _axis(axis: Axis) -> dict[str, str]:
+    return {"name": axis.name, "unit": axis.unit}

@@ -1,0 +1,154 @@
+"""Fits as one HTML file that works offline: sentences, plots to hover and zoom, tables, and where it all comes from.
+
+    write_html(fits, Path("report.html"), title="Learning rates", written=date(2026, 1, 31))
+
+The file asks the network for nothing: plotly.js (assets/) is inside, fonts are the reader's own, and a content security
+policy admits no script but the page's own two, by their hash. Names in foreign logs are text everywhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import importlib.metadata
+import os
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from scalerl.core.errors import OccupiedError, ScalerlError, UsageError
+from scalerl.curves.result import Fit
+from scalerl.records.curve import Curve, FloatArray
+from scalerl.reports import tables, words
+from scalerl.reports.document import finite
+from scalerl.reports.picture import has_intervals, linear_form, picture_of, residuals
+
+_FOLDER = Path(__file__).parent
+_GENERATOR = "scalerl"
+_MARK = f'<meta name="generator" content="{_GENERATOR} '.encode()
+_MARK_WITHIN_BYTES = 4096
+_SIGNIFICANT_DIGITS = 6
+
+
+def write_html(fits: Sequence[Fit], path: Path, *, title: str, written: date) -> None:
+    """Write the report of `fits` to `path`, whole or not at all, over an older report only.
+
+    Raises:
+        UsageError: there is no fit.
+        OccupiedError: something else than a report of scalerl lies at `path`.
+        ScalerlError: the file cannot be written.
+    """
+    page = render_html(fits, title=title, written=written)
+    if path.exists() and not _is_report(path):
+        raise OccupiedError("this is no report of scalerl, so it was not overwritten", where=str(path), remedy="choose another file name")
+    _write_whole(page, path)
+
+
+def render_html(fits: Sequence[Fit], *, title: str, written: date) -> str:
+    """The report of `fits` as the text of a page dated `written`.
+
+    Raises:
+        UsageError: there is no fit.
+    """
+    if not fits:
+        raise UsageError("there is no curve to report", remedy="fit at least one")
+    environment = Environment(
+        loader=PackageLoader("scalerl.reports"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    environment.globals.update(tables=tables, words=words)
+    scripts = [_asset("assets/plotly-basic.min.js"), _asset("templates/plots.js")]
+    return environment.get_template("report.html.j2").render(
+        title=title,
+        written=written.isoformat(),
+        version=importlib.metadata.version("scalerl"),
+        generator=_GENERATOR,
+        fits=fits,
+        comparable=len(fits) > 1 and len({fit.curve.axis for fit in fits}) == 1,
+        plots=finite([_plot(fit) for fit in fits]),
+        style=_asset("templates/report.css"),
+        scripts=scripts,
+        script_hashes=Markup(" ").join(_policy_hash(script) for script in scripts),
+    )
+
+
+def _plot(fit: Fit) -> dict[str, Any]:
+    """What `plots.js` draws of one fit, in plain numbers; None where there is nothing to draw."""
+    picture = picture_of(fit)
+    band, ceiling, linear = picture.band, picture.ceiling, linear_form(fit)
+    return {
+        "name": words.printable(fit.curve.name),
+        "metric": words.printable(fit.curve.metric),
+        "compute": words.printable(fit.curve.axis.label),
+        "level": words.level(fit) if has_intervals(fit) else None,
+        "rewards": picture.reward_range,
+        "earlier": _points(picture.earlier),
+        "fitted": _points(picture.fitted),
+        "later": _points(picture.later),
+        "grid": _numbers(picture.grid),
+        "law": band and {"mean": _numbers(band.mean), "low": _numbers(band.low), "high": _numbers(band.high)},
+        "law_name": tables.law_words(fit.best.law) if fit.best else None,
+        "beside": [{"name": tables.law_words(name), "mean": _numbers(other.mean)} for name, other in picture.beside],
+        "ceiling": ceiling and ceiling.identified and {"value": ceiling.value, "low": ceiling.low, "high": ceiling.high},
+        "residuals": _numbers(residuals(fit)),
+        "linear": linear and {"x": _numbers(linear[0]), "y": _numbers(linear[1]), "slope": fit.parameters["B"].value},
+    }
+
+
+def _points(curve: Curve) -> dict[str, list[float]]:
+    return {"x": _numbers(curve.compute), "y": _numbers(curve.reward)}
+
+
+def _numbers(values: FloatArray | None) -> list[float]:
+    """Numbers short enough for a page, exact enough for every zoom."""
+    return [] if values is None else [float(f"{value:.{_SIGNIFICANT_DIGITS}g}") for value in values]
+
+
+def _asset(name: str) -> Markup:
+    """A file of this package, to stand in the page as it is."""
+    return Markup((_FOLDER / name).read_text(encoding="utf-8"))
+
+
+def _policy_hash(script: str) -> Markup:
+    """The source expression that admits exactly this inline script (Content Security Policy level 2)."""
+    digest = hashlib.sha256(script.encode()).digest()
+    return Markup("'sha256-{}'").format(base64.b64encode(digest).decode())
+
+
+def _is_report(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            return _MARK in file.read(_MARK_WITHIN_BYTES)
+    except OSError as error:
+        raise _unwritable(path, error) from None
+
+
+def _write_whole(text: str, path: Path) -> None:
+    """Write beside `path`, then rename: a reader meets the old file or the new one, never half of it."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with draft.open("w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    finally:
+        with contextlib.suppress(OSError):  # it was renamed, or never made
+            draft.unlink()
+
+
+def _unwritable(path: Path, error: OSError) -> ScalerlError:
+    return ScalerlError(
+        f"the report cannot be written ({error.strerror or error})",
+        where=str(path),
+        remedy="choose a folder with room that you may write to",
+    )

@@ -1,0 +1,210 @@
+"""Fits on a terminal: a plot in characters, the answer in a sentence, and tables.
+
+    print_fits(fits, console_for(sys.stdout))
+
+Everything is printed to the rich console that is given, in its width, its encoding and, where it has any, its colours.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TextIO
+
+import numpy as np
+from numpy.typing import ArrayLike
+from rich import box
+from rich.columns import Columns
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from scalerl.core.units import format_number
+from scalerl.curves.result import Fit, Status
+from scalerl.records.curve import FloatArray
+from scalerl.reports import tables, words
+from scalerl.reports.canvas import Canvas, Marker, Stroke, log_ticks, nice_ticks
+from scalerl.reports.picture import Picture, has_intervals, picture_of
+
+_LAW = Stroke("cyan", "*")
+_BAND = Stroke("blue", ".", on=1, period=3)
+_CEILING = Stroke("magenta", "-", on=3, period=6)
+_FITTED, _LATER, _EARLIER = Marker("bold", "●", "o"), Marker("bold yellow", "◆", "x"), Marker("dim", "○", ",")
+_WIDEST_PLOT, _NARROWEST_PLOT = 110, 8
+_NARROWEST_TABLE = 72
+_STATUS_STYLES = {Status.OK: "bold green", Status.SATURATED: "bold green", Status.COLLAPSED: "bold red"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """The characters around a plot."""
+
+    left: str
+    tick_left: str
+    bottom: str
+    tick_bottom: str
+    corner: str
+
+
+_FRAME = _Frame("│", "┤", "─", "┬", "└")
+_ASCII_FRAME = _Frame("|", "+", "-", "+", "+")
+
+
+def console_for(stream: TextIO) -> Console:
+    """A console on `stream` that writes no escape codes where it is no terminal or NO_COLOR is set."""
+    return Console(file=stream, highlight=False, color_system=None if os.environ.get("NO_COLOR") else "auto")
+
+
+def print_fits(fits: Sequence[Fit], console: Console) -> None:
+    """Every fit in turn, after a table of all where there are several."""
+    if len(fits) > 1:
+        _print_table(tables.comparison(fits), console)
+    for fit in fits:
+        print_fit(fit, console)
+
+
+def print_fit(fit: Fit, console: Console) -> None:
+    """The answer in words, the plot, the tables and the warnings of one fit."""
+    console.print()
+    console.print(_text(fit.curve.name, console, style="bold"))
+    console.print(_text(words.headline(fit), console, style=_STATUS_STYLES.get(fit.status, "bold yellow")))
+    if (fared := words.later_points(fit)) is not None:
+        console.print(_text(fared, console))
+    if (fit.curve.compute > 0.0).any():
+        print_plot(fit, console)
+    for table in (tables.parameters(fit), tables.forecasts(fit), tables.laws(fit)):
+        if table.rows:
+            _print_table(table, console)
+    console.print()
+    for note in (*fit.warnings, *fit.curve.notes):
+        _print_item(note, console)
+
+
+def print_plot(fit: Fit, console: Console, *, num_rows: int = 16) -> None:
+    """Reward against compute on a logarithmic axis, `num_rows` high without axes and legend.
+
+    Points at zero compute have no place on that axis and are counted below it.
+    """
+    is_ascii = console.options.ascii_only
+    width = min(console.width, _WIDEST_PLOT)
+    console.print()
+    console.print(_text(fit.curve.metric, console, style="dim"))
+    for line in plot_lines(fit, width=width, num_rows=num_rows, is_ascii=is_ascii):
+        console.print(line, no_wrap=True, crop=True)
+    console.print(_text(f"{fit.curve.axis.label}, logarithmic", console, style="dim"), justify="center", width=width)
+    console.print(_legend(fit, is_ascii=is_ascii))
+    if num_hidden := int((fit.curve.compute <= 0.0).sum()):
+        _print_item(f"{num_hidden} at zero compute not shown on the logarithmic axis", console)
+
+
+def plot_lines(fit: Fit, *, width: int, num_rows: int, is_ascii: bool) -> list[Text]:
+    """The plot with its axes, `width` characters wide: `num_rows` rows of it, the axis and the axis' labels."""
+    picture = picture_of(fit)
+    ticks = nice_ticks(*picture.reward_range, most=max(num_rows // 2, 2))
+    labels = [words.reward(tick, fit.curve) for tick in ticks]
+    margin = max(map(len, labels), default=0)
+    canvas = Canvas(num_columns=max(width - margin - 1, _NARROWEST_PLOT), num_rows=num_rows, is_ascii=is_ascii)
+    _draw(fit, picture, canvas)
+    frame = _ASCII_FRAME if is_ascii else _FRAME
+    label_of_row = {canvas.row(float(_share(tick, picture.reward_range))): label for tick, label in zip(ticks, labels, strict=True)}
+    lines = [
+        Text(f"{label_of_row[row]:>{margin}}{frame.tick_left}" if row in label_of_row else " " * margin + frame.left).append_text(cells)
+        for row, cells in enumerate(canvas.rows())
+    ]
+    axis, axis_labels = _compute_axis(picture.compute_range, canvas, frame)
+    return [*lines, Text(" " * margin + axis), Text(" " * (margin + 1) + axis_labels)]
+
+
+def _draw(fit: Fit, picture: Picture, canvas: Canvas) -> None:
+    """Lines first, points above them, those that the fit has used on top."""
+    band = fit.band(np.geomspace(*picture.compute_range, canvas.num_dot_columns))
+    if band is not None:
+        for edge in (band.low, band.high) if has_intervals(fit) else ():
+            canvas.line(_share(edge, picture.reward_range), _BAND)
+        if picture.ceiling is not None and picture.ceiling.value is not None:
+            canvas.line(_share(np.full_like(band.mean, picture.ceiling.value), picture.reward_range), _CEILING)
+        canvas.line(_share(band.mean, picture.reward_range), _LAW)
+    for points, marker in ((picture.earlier, _EARLIER), (picture.later, _LATER), (picture.fitted, _FITTED)):
+        positive = points.window(low=picture.compute_range[0])
+        across = _share(np.log(positive.compute), np.log(picture.compute_range))
+        canvas.points(across, _share(positive.reward, picture.reward_range), marker)
+
+
+def _compute_axis(compute_range: tuple[float, float], canvas: Canvas, frame: _Frame) -> tuple[str, str]:
+    """The line under the plot with its ticks, and the labels below it, of which none touches another."""
+    axis, labels = [frame.bottom] * canvas.num_columns, [" "] * canvas.num_columns
+    free_from = 0
+    for tick in log_ticks(*compute_range):
+        column = canvas.column(float(_share(np.log(tick), np.log(compute_range))))
+        label = format_number(tick)
+        start = min(max(column - len(label) // 2, 0), canvas.num_columns - len(label))
+        axis[column] = frame.tick_bottom
+        if start >= free_from:
+            labels[start : start + len(label)] = label
+            free_from = start + len(label) + 2
+    return frame.corner + "".join(axis), "".join(labels).rstrip()
+
+
+def _legend(fit: Fit, *, is_ascii: bool) -> Columns:
+    """What each sign in the plot means, as far as it occurs."""
+    picture = picture_of(fit, num_points=2)
+    entries = [
+        (marker.letter(is_ascii=is_ascii), marker.style, meaning)
+        for points, marker, meaning in (
+            (picture.fitted, _FITTED, "fitted"),
+            (picture.later, _LATER, "after the window"),
+            (picture.earlier.window(low=picture.compute_range[0]), _EARLIER, "before the window"),
+        )
+        if len(points)
+    ]
+    if fit.best is not None:
+        entries.append(("***" if is_ascii else "⠒⠒⠒", _LAW.style, tables.law_words(fit.best.law)))
+        if has_intervals(fit):
+            entries.append((". ." if is_ascii else "⠂⠐⠂", _BAND.style, f"{words.level(fit)} band"))
+        if picture.ceiling is not None and picture.ceiling.value is not None:
+            entries.append(("- -" if is_ascii else "⠒ ⠒", _CEILING.style, f"ceiling {words.reward(picture.ceiling.value, fit.curve)}"))
+    return Columns((Text.assemble((sign, style), f" {meaning}") for sign, style, meaning in entries), padding=(0, 3))
+
+
+def _print_table(table: tables.Table, console: Console) -> None:
+    """A table below its caption; on a narrow terminal one block of head and value lines for each row."""
+    console.print()
+    console.print(_text(table.caption, console, style="bold"))
+    if console.width < _NARROWEST_TABLE:
+        _print_blocks(table, console)
+        return
+    shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for head in table.header:
+        shown.add_column(_text(head, console), overflow="fold")
+    for row in table.rows:
+        shown.add_row(*(_text(cell, console) for cell in row))
+    console.print(shown)
+
+
+def _print_blocks(table: tables.Table, console: Console) -> None:
+    for row in table.rows:
+        console.print(_text(row[0], console))
+        block = RichTable.grid(padding=(0, 2, 0, 0))
+        for head, cell in zip(table.header[1:], row[1:], strict=True):
+            block.add_row(_text(f"  {head}", console, style="dim"), _text(cell, console))
+        console.print(block)
+
+
+def _print_item(sentence: str, console: Console) -> None:
+    """A sentence that hangs on a mark and wraps beside it."""
+    grid = RichTable.grid(padding=(0, 1))
+    grid.add_row("-", _text(sentence, console))
+    console.print(grid)
+
+
+def _text(text: str, console: Console, *, style: str = "") -> Text:
+    """Foreign text without terminal codes or markup, in characters that the console can write."""
+    return Text(words.printable(text).encode(console.encoding, "replace").decode(console.encoding), style=style)
+
+
+def _share(value: ArrayLike, value_range: ArrayLike) -> FloatArray:
+    """Where `value` lies in the range, 0 at its lower end and 1 at its upper."""
+    low, high = np.asarray(value_range, dtype=np.float64)
+    share: FloatArray = (np.asarray(value, dtype=np.float64) - low) / (high - low)
+    return share
