@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-PAPER_RUN := examples/data/scalerl_paper_points.csv --where figure_key=fig1a_8b_bs2048_100k
+PAPER_RUN := examples/data/paper_100k_run.csv
 
 .DEFAULT_GOAL := help
 .PHONY: help quickstart test test-all check figures clean

@@ -23,10 +23,12 @@ from scalerl.testing.synthetic import write_log
 
 
 def peak_mb() -> float:
+    """Largest memory of this process so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
 
 
 def main() -> None:
+    """Write, fold, parse, print."""
     num_groups = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "events.jsonl"

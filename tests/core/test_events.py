@@ -133,7 +133,7 @@ def test_a_full_disk_leaves_no_half_line(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "write", failing_write)
-    with pytest.raises(ScalerlError, match="event 1 cannot be written .No space left.*free disk space"):
+    with pytest.raises(ScalerlError, match=r"event 1 cannot be written .No space left.*free disk space"):
         log.append(Note("second"))
     monkeypatch.undo()
     assert read(path) == (["first"], 0)
@@ -143,5 +143,5 @@ def test_a_full_disk_leaves_no_half_line(tmp_path, monkeypatch):
 
 
 def test_a_missing_log_is_one_sentence(tmp_path):
-    with pytest.raises(DataError, match="cannot be read .No such file"):
+    with pytest.raises(DataError, match=r"cannot be read .No such file"):
         read(tmp_path / "none.jsonl")

@@ -32,5 +32,5 @@ def test_a_failure_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
 
 
 def test_a_missing_folder_is_one_sentence(tmp_path):
-    with pytest.raises(ScalerlError, match="cannot be written .No such file.*choose a folder that exists"):
+    with pytest.raises(ScalerlError, match=r"cannot be written .No such file.*choose a folder that exists"):
         write_atomically(tmp_path / "none" / "report.html", "text")

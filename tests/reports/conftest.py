@@ -46,17 +46,33 @@ def sigmoid_law() -> LawFit:
         "C_mid": Estimate(C_MID, 9_500.0, 12_600.0),
         "R0": Estimate(R0, R0, R0, source="measured"),
     }
-    return LawFit("sigmoid", parameters, rmse=0.0034, aicc=-130.2, predict=lambda compute: band(sigmoid(compute), compute))
+    return LawFit(
+        "sigmoid", parameters, rmse=0.0034, aicc=-130.2, least_squares={"A": 0.612}, predict=lambda compute: band(sigmoid(compute), compute)
+    )
 
 
 def power_law() -> LawFit:
     parameters = {"A": Estimate(None, 0.62, 1.0, identified=False), "B": Estimate(0.3, 0.05, 0.6), "R_last": Estimate(0.61, 0.6, 0.62)}
-    return LawFit("power", parameters, rmse=0.007, aicc=-112.9, predict=lambda compute: band(1.0 - 0.39 * (5e4 / compute) ** 0.1, compute))
+    return LawFit(
+        "power",
+        parameters,
+        rmse=0.007,
+        aicc=-112.9,
+        least_squares={"A": 1.0},
+        predict=lambda compute: band(1.0 - 0.39 * (5e4 / compute) ** 0.1, compute),
+    )
 
 
 def constant_law() -> LawFit:
     parameters = {"A": Estimate(0.58, 0.57, 0.59)}
-    return LawFit("constant", parameters, rmse=0.05, aicc=-40.0, predict=lambda compute: band(np.full_like(compute, 0.58), compute))
+    return LawFit(
+        "constant",
+        parameters,
+        rmse=0.05,
+        aicc=-40.0,
+        least_squares={"A": 0.58},
+        predict=lambda compute: band(np.full_like(compute, 0.58), compute),
+    )
 
 
 def fit(name: str = "scalerl bs2048") -> Fit:

@@ -54,7 +54,7 @@ def test_the_answer_is_printed_in_words_and_numbers(planted):
         "ceiling 0.645",
         "half-gain compute C_mid   10.9k GPU-hours   9500 to 12.6k GPU-hours   fitted",
         "200k GPU-hours   0.643      0.633 to 0.653              not measured",
-        "power law        not identified   0.620 to 1.000",
+        "power law   not identified   0.620 to 1.000   1.000",
         "- The last residuals trend down: the forecast may be too high.",
         "- column gpu_hours was chosen",
         "- 1 at zero compute not shown on the logarithmic axis",

@@ -40,7 +40,7 @@ class Run(Importer):
 
     example = {EVENTS_FILE: _example()}
 
-    def sniff(self, path: Path, head: bytes) -> Sniff:
+    def sniff(self, path: Path, head: bytes) -> Sniff:  # noqa: ARG002  (the name says it all)
         """The folder, or the event log itself."""
         is_log = path.name == EVENTS_FILE if path.is_file() else (path / EVENTS_FILE).is_file()
         return Sniff.CERTAIN if is_log else Sniff.NO

@@ -10,7 +10,7 @@ A scale's table `defaults` holds settings by component (`defaults.objective.loss
 recipe selects that component.
 
     >>> resolve("scalerl", overrides=["objective.loss=dapo"]).objective.loss
-    Dapo(clip_low=0.2, clip_high=0.26)
+    Dapo(clip_low=0.2, clip_high=0.28)
 """
 
 from __future__ import annotations

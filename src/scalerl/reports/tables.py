@@ -10,7 +10,7 @@ from scalerl.reports import words
 from scalerl.reports.picture import Check, checks_of_forecasts, checks_of_later_points
 
 _PARAMETER_WORDS = {"A": "ceiling A", "B": "exponent B", "C_mid": "half-gain compute C_mid", "R0": "start R0"}
-_LAW_WORDS = {"power": "power law", "constant": "constant level", "paper": "published grid search"}
+_LAW_WORDS = {"power": "power law", "paper": "published grid search"}
 _STATUS_WORDS = {"ok": "ceiling bounded", "not_identified": "ceiling not bounded", "too_few_points": "too few points"}
 """Statuses that are no plain words by themselves."""
 
@@ -61,8 +61,18 @@ def later_points(fit: Fit) -> Table:
 def laws(fit: Fit) -> Table:
     """The law asked for and the others on the same points."""
     compared = [*([fit.best] if fit.best else []), *fit.alternatives]
-    rows = tuple((law_words(law.law), *_ceiling(law, fit), words.number(law.rmse), f"{law.aicc:.1f}") for law in compared)
-    return Table("Laws side by side (lower AICc is better)", ("law", "ceiling A", f"{words.level(fit)} interval", "RMSE", "AICc"), rows)
+    rows = tuple(
+        (
+            law_words(law.law),
+            *_ceiling(law, fit),
+            words.reward(law.least_squares["A"], fit.curve),
+            words.number(law.rmse),
+            f"{law.aicc:.1f}",
+        )
+        for law in compared
+    )
+    header = ("law", "ceiling A", f"{words.level(fit)} interval", "least squares", "RMSE", "AICc")
+    return Table("Laws side by side (lower AICc is better)", header, rows)
 
 
 def comparison(fits: Sequence[Fit]) -> Table:

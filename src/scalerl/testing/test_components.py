@@ -24,7 +24,7 @@ HEAVY = ("torch", "transformers", "ray", "vllm", "matplotlib")
 def test_it_is_documented_in_its_file_and_class(family: Family, name: str) -> None:
     """A module's docstring says what and whence, the class's what is special."""
     component = family.get(name)
-    assert (inspect.getmodule(component).__doc__ or "").strip()  # type: ignore[union-attr]
+    assert (inspect.getmodule(component).__doc__ or "").strip()
     assert (vars(component).get("__doc__") or "").strip()
 
 

@@ -1,0 +1,23 @@
+"""Draws the figures of the README: `make figures`.
+
+paper_100k_run.svg: the 100,000 GPU-hour run of arXiv 2510.13786, fitted on its first half, with what came after.
+"""
+
+from pathlib import Path
+
+from scalerl import fit, read_curves
+from scalerl.reports import write_figure
+
+HERE = Path(__file__).parent
+DATA = HERE.parents[1] / "examples" / "data"
+
+
+def main() -> None:
+    """Fit, and write the figure beside this file."""
+    (curve,) = read_curves(DATA / "paper_100k_run.csv")
+    answer = fit(curve, r0=0.40, window=(1_500, 50_000), at=(100_000,))
+    write_figure(answer, HERE / "paper_100k_run.svg", title="A 100,000 GPU-hour RL run, predicted from its first half")
+
+
+if __name__ == "__main__":
+    main()

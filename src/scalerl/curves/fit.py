@@ -1,0 +1,257 @@
+"""Fit a law to a curve: what the run will reach, how well that is known, and what it is not.
+
+    from scalerl.curves import fit
+
+    answer = fit(curve, r0=0.40, window=(1_500, 50_000), at=(100_000,))
+    print(answer, answer.forecasts, *answer.warnings, sep="\\n")
+
+The law of arXiv 2510.13786 is the default, its power law is fitted beside it, and `law="paper"` is that paper's own
+procedure. Poor data raise nothing: the answer's status says what they do not permit.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from scalerl.core.errors import UsageError
+from scalerl.core.units import format_number
+from scalerl.curves.checks import Collapse, residual_trend
+from scalerl.curves.laws import Law
+from scalerl.curves.laws.constant import Constant
+from scalerl.curves.laws.power import Power
+from scalerl.curves.paper import fit_paper
+from scalerl.curves.points import Points
+from scalerl.curves.posterior import Posterior, posterior
+from scalerl.curves.result import Estimate, Fit, LawFit, Status, aicc
+from scalerl.curves.selection import Selection
+from scalerl.records.curve import Curve, FloatArray
+
+PAPER = "paper"
+"""Selects the published procedure instead of a law."""
+
+_CEILING_UNSEEN = 0.5
+"""A ceiling is seen once half of the climb surely lies behind ..."""
+_CEILING_WIDTH = 0.10
+"""... or its 90 % interval is no wider than this share of the reward's range."""
+_PRIOR_SHARE = 0.8
+"""A parameter whose 90 % interval is wider than this share of its prior's has learned nothing."""
+_LEAST_LATER = 4
+"""Late points that say nothing alone of three or four unknowns."""
+
+
+def fit(
+    curve: Curve,
+    *,
+    law: str | Law = "sigmoid",
+    r0: str | float = "measured",
+    window: tuple[float, float] | None = None,
+    level: float = 0.9,
+    at: tuple[float, ...] = (),
+) -> Fit:
+    """The answer of `law` for `curve`.
+
+    Args:
+        curve: rewards against compute.
+        law: the name of a law, a law with settings, or `paper`.
+        r0: the reward at zero compute: `measured` there (free where no point is), `free`, or a number in the log's unit.
+        window: least and largest compute that enter; all by default.
+        level: probability of every interval.
+        at: amounts of compute to forecast one new evaluation at.
+
+    Raises:
+        UsageError: `level`, `r0`, `window` or the law's name make no sense.
+    """
+    if not 0.0 < level < 1.0:
+        raise UsageError(f"level {level:g} is no probability", where=curve.name, remedy="give one between 0 and 1, such as 0.9")
+    selection = Selection.of(curve, r0=r0, window=window)
+    blank = Fit(curve, selection.window, level, Status.OK, None, warnings=selection.warnings)
+    if law == PAPER:
+        answer = fit_paper(selection, blank)
+    else:
+        answer = _answer(Law.family.select(law) if isinstance(law, str) else law, selection, blank)
+    return replace(answer, forecasts=tuple(forecast for compute in at if (forecast := answer.forecast(compute))))
+
+
+def _answer(law: Law, selection: Selection, blank: Fit) -> Fit:
+    """`blank` with status, laws and warnings filled in."""
+    least_points = len(law.parameters(1.0)) + (2 if selection.R0 is not None else 3)
+    if selection.num_distinct < least_points or selection.num_positive < 2:
+        sentence = f"{selection.num_distinct} different amounts of compute are too few for a law with {least_points - 1} unknowns."
+        return replace(blank, status=Status.TOO_FEW_POINTS, warnings=(*blank.warnings, sentence))
+    if collapse := Collapse.of(selection.curve):
+        return _collapsed(law, selection, blank, collapse)
+
+    points = Points.of(selection.curve, R0=selection.R0)
+    points = points if law.reaches_zero else points.positive()
+    found = posterior(law, points)
+    others = {type(other): posterior(other, points) for other in (Power(), Constant()) if type(other) is not type(law)}
+    as_fit = partial(_law_fit, R0_source=selection.R0_source, level=blank.level)
+    if (constant := others.get(Constant)) and _is_flat(found, constant):
+        sentence = "A constant explains the points better: the forecast holds their level, and the climb is not identified."
+        return replace(
+            blank,
+            status=Status.SATURATED if _has_climbed(constant) else Status.FLAT,
+            best=_with_unknown(as_fit(constant), found),
+            alternatives=tuple(as_fit(other) for other in (found, *others.values()) if other is not constant),
+            warnings=(*blank.warnings, sentence),
+        )
+    return replace(
+        blank,
+        status=Status.OK if ceiling_is_bounded(found) else Status.NOT_IDENTIFIED,
+        best=as_fit(found),
+        alternatives=tuple(map(as_fit, others.values())),
+        warnings=(*blank.warnings, *_doubts(found, selection, blank.level)),
+    )
+
+
+def ceiling_is_bounded(found: Posterior) -> bool:
+    """Whether the points bound A above: half of the climb surely lies behind, or A is known within .10 anyway."""
+    climbed = np.quantile(found.progress(np.array([found.points.log_last])), 0.05)
+    return bool(climbed >= _CEILING_UNSEEN or _width(found.A) <= _CEILING_WIDTH)
+
+
+def _is_flat(found: Posterior, constant: Posterior) -> bool:
+    """Whether the climb of `found` is not worth its parameters, by its evidence or by the Bayesian information criterion.
+
+    The evidence knows of correlated noise, but at rewards near 0 it takes any late climb for likely; the criterion asks
+    for one among the points.
+    """
+    n = len(found.points)
+    gain = n * math.log(max(constant.optimum.squares, sys.float_info.min) / max(found.optimum.squares, sys.float_info.min))
+    return constant.log_evidence >= found.log_evidence or gain <= (found.num_free - constant.num_free) * math.log(n)
+
+
+def _collapsed(law: Law, selection: Selection, blank: Fit, collapse: Collapse) -> Fit:
+    """No ceiling follows from a series that fell; the points up to its peak are fitted apart, and labelled."""
+    low, _ = selection.curve.bounds
+    share = (collapse.peak - collapse.last) / (collapse.peak - low)
+    warning = (
+        f"The reward fell from {format_number(collapse.peak)} at {selection.amount(collapse.peak_compute)}"
+        f" to {format_number(collapse.last)} ({share:.0%} below the peak): no ceiling or forecast follows from the whole series."
+    )
+    before = _answer(law, selection.until(collapse.peak_compute), blank)
+    label = f"{law.name()} up to {selection.amount(collapse.peak_compute)}"
+    alternatives = () if before.best is None else (replace(before.best, law=label),)
+    return replace(blank, status=Status.COLLAPSED, alternatives=alternatives, warnings=(*blank.warnings, warning))
+
+
+def _has_climbed(constant: Posterior) -> bool:
+    """Whether a level that does not change lies above a start level that is given or measured, by more than the noise."""
+    points = constant.points
+    known = points.R0 is not None or np.isneginf(points.log_compute[0])
+    return bool(known and np.quantile(constant.A - constant.start, 0.05) > np.quantile(np.abs(constant.noise), 0.9))
+
+
+def _law_fit(found: Posterior, *, R0_source: str, level: float) -> LawFit:
+    points, law = found.points, found.law
+    low, high = points.bounds
+    bounded = ceiling_is_bounded(found)
+    estimates = {
+        law.start: _estimate(
+            points.to_reward(found.start),
+            level=level,
+            identified=_width(found.start) < _PRIOR_SHARE * 0.9 * float(np.median(found.A)),
+            source=R0_source if law.start == "R0" else "fitted",
+        ),
+        "A": _estimate(points.to_reward(found.A), level=level, identified=bounded),
+    }
+    for parameter, log_values in zip(found.parameters, found.log_parameters, strict=True):
+        values = np.exp(log_values) * (points.first_compute if parameter.is_compute else 1.0)
+        # Half of a gain that is not bounded lies at no known compute.
+        known = _width(log_values) < _PRIOR_SHARE * parameter.log_width and (bounded or not parameter.is_compute)
+        estimates[parameter.name] = _estimate(values, level=level, identified=known)
+    return LawFit(
+        law=law.name(),
+        parameters=estimates,
+        rmse=(high - low) * float(np.sqrt(np.mean(_residuals(found) ** 2))),
+        aicc=aicc(found.optimum.squares, num_points=len(points), num_free=found.num_free),
+        least_squares=_least_squares(found),
+        predict=partial(found.band, level=level),
+    )
+
+
+def _least_squares(found: Posterior) -> dict[str, float]:
+    """The optimum's parameters in the curve's units."""
+    points, optimum = found.points, found.optimum
+    start, A = points.to_reward(np.array([optimum.start, optimum.A]))
+    shape = {
+        parameter.name: float(np.exp(log_value)) * (points.first_compute if parameter.is_compute else 1.0)
+        for parameter, log_value in zip(found.parameters, optimum.log_parameters, strict=True)
+    }
+    return {found.law.start: float(start), "A": float(A), **shape}
+
+
+def _central(draws: FloatArray, level: float) -> tuple[float, float, float]:
+    """Low end, median and high end of the central interval."""
+    tail = 0.5 * (1.0 - level)
+    low, median, high = np.quantile(draws, [tail, 0.5, 1.0 - tail])
+    return float(low), float(median), float(high)
+
+
+def _estimate(draws: FloatArray, *, level: float, identified: bool, source: str = "fitted") -> Estimate:
+    low, median, high = _central(draws, level)
+    return Estimate(median if identified else None, low, high, identified=identified, source=source)
+
+
+def _width(draws: FloatArray) -> float:
+    """Width of the 90 % interval: whether a parameter is identified does not hang on the level asked for."""
+    low, _, high = _central(draws, 0.9)
+    return high - low
+
+
+def _residuals(found: Posterior) -> FloatArray:
+    """(n,) of the posterior mean, in units of `points.reward`."""
+    residuals: FloatArray = found.points.reward - found.mean(found.points.log_compute).mean(axis=0)
+    return residuals
+
+
+def _with_unknown(constant: LawFit, asked: Posterior) -> LawFit:
+    """The constant with the parameters of the law asked for, of which it knows nothing but the prior's range."""
+    unknown = {}
+    for parameter in asked.parameters:
+        unit = asked.points.first_compute if parameter.is_compute else 1.0
+        low, high = unit * math.exp(parameter.log_low), unit * math.exp(parameter.log_high)
+        unknown[parameter.name] = Estimate(None, low, high, identified=False)
+    return replace(constant, parameters={**constant.parameters, **unknown})
+
+
+def _doubts(found: Posterior, selection: Selection, level: float) -> tuple[str, ...]:
+    """What a reader should know before believing the answer, in sentences."""
+    doubts = []
+    if not ceiling_is_bounded(found):
+        doubts.append(
+            "A is not bounded above by these points: more than half of the climb may lie beyond the last one; train on, or give R0."
+        )
+    points, residuals = found.points, _residuals(found)
+    if trend := residual_trend(residuals):
+        course = "fall" if trend < 0.0 else "rise"
+        doubts.append(
+            f"The last residuals {course} steadily (t = {trend:.1f}): the law misses a late change, and its intervals are too narrow."
+        )
+    if points.R0 is not None and points.reward.min() + 3.0 * float(residuals.std()) < points.R0:
+        doubts.append("R0 was given above some of the rewards: no law that climbs from there can fit them.")
+    if moved := _moved_ceiling(found, selection, level):
+        doubts.append(moved)
+    return tuple(doubts)
+
+
+def _moved_ceiling(found: Posterior, selection: Selection, level: float) -> str | None:
+    """A sentence if A leaves its interval when the first quarter of the compute, at most half of the points, is dropped."""
+    positive = selection.positive().compute
+    cut = min(0.25 * float(positive[-1]), float(np.median(positive)))
+    if min(np.count_nonzero(positive <= cut), np.count_nonzero(positive > cut) - _LEAST_LATER) < 2:
+        return None
+    later = posterior(found.law, Points.of(selection.after(cut).curve, R0=selection.R0))
+    low, A, high = _central(found.points.to_reward(found.A), level)
+    later_low, later_A, later_high = _central(later.points.to_reward(later.A), level)
+    if low <= later_A <= high or later_low <= A <= later_high:
+        return None
+    return (
+        f"A moves from {format_number(A)} to {format_number(later_A)} when the points up to {selection.amount(cut)} are dropped:"
+        " a fast early phase may be mixed in; compare windows with --window."
+    )

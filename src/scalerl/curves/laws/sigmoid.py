@@ -1,0 +1,33 @@
+"""The bounded law of RL compute: mean = R0 + (A - R0) / (1 + (C_mid / C)^B), equation 1 of arXiv 2510.13786."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import expit
+
+from scalerl.curves.laws import Law, Parameter
+from scalerl.records.curve import FloatArray
+
+
+class Sigmoid(Law):
+    """Half of the gain is reached at C_mid; the larger B, the faster the ceiling is approached."""
+
+    B_centre: float = 2.0
+    """Median of the prior of B: printed fits of 8B models lie between 1.1 and 5, most near 2."""
+    B_log_sd: float = 0.5
+    """Standard deviation of log B."""
+
+    def parameters(self, log_last: float) -> tuple[Parameter, ...]:
+        """C_mid from a little before the first point to ten times the last, and B."""
+        return (
+            Parameter("C_mid", -1.0, log_last + math.log(10.0), is_compute=True),
+            Parameter("B", math.log(0.3), math.log(8.0), log_centre=math.log(self.B_centre), log_sd=self.B_log_sd),
+        )
+
+    def progress(self, log_compute: FloatArray, *log_parameters: FloatArray) -> FloatArray:
+        """S = 1 / (1 + (C_mid / C)^B), written as a logistic function of log C so that C = 0 is exact."""
+        log_C_mid, log_B = log_parameters
+        share: FloatArray = expit(np.exp(log_B) * (log_compute - log_C_mid))
+        return share

@@ -1,0 +1,177 @@
+"""What a fit returns: an immutable answer that says what is known, how well, and what is not."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scalerl.core.units import format_number
+from scalerl.records.curve import Curve, FloatArray
+
+
+class Status(StrEnum):
+    """The answer in one word; each member's docstring is the sentence that a reader gets."""
+
+    OK = "ok"
+    """The ceiling is bounded by the points."""
+    FLAT = "flat"
+    """No improvement with compute can be told from noise."""
+    SATURATED = "saturated"
+    """The curve had reached its ceiling before the first points: the ceiling is known, the climb is not."""
+    NOT_IDENTIFIED = "not_identified"
+    """The ceiling is not bounded above by these points: the climb has not bent enough yet."""
+    COLLAPSED = "collapsed"
+    """The reward rose to a peak and fell: no ceiling follows from the whole series."""
+    TOO_FEW_POINTS = "too_few_points"
+    """There are fewer points than a law has freedom."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A parameter: its posterior median and central interval. What is not identified has no value, only an honest range."""
+
+    value: float | None
+    low: float
+    high: float
+    identified: bool = True
+    source: str = "fitted"
+    """`fitted`, `measured` (at zero compute), `given` (by the user) or `fixed` (by the law)."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The parameter's entry of `scalerl fit --json`."""
+        return {"value": self.value, "low": self.low, "high": self.high, "identified": self.identified, "source": self.source}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Band:
+    """A law's mean reward over an array of compute, with an interval; all arrays of one shape."""
+
+    compute: FloatArray
+    mean: FloatArray
+    low: FloatArray
+    high: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The predictive interval of ONE new evaluation at `compute`: what is unknown of the law, and noise."""
+
+    compute: float
+    mean: float
+    low: float
+    high: float
+
+    def to_dict(self) -> dict[str, float]:
+        """The forecast's entry of `scalerl fit --json`."""
+        return {"compute": self.compute, "mean": self.mean, "low": self.low, "high": self.high}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LawFit:
+    """One law fitted to the points of a curve."""
+
+    law: str
+    parameters: Mapping[str, Estimate]
+    rmse: float
+    """Root mean square of the residuals about the posterior mean, in the unit of the reward."""
+    aicc: float
+    """Small-sample Akaike criterion of the best point of the law: lower is better."""
+    least_squares: Mapping[str, float]
+    """The best point itself: what an ordinary bounded least-squares fit answers, without a word on how well it is known."""
+    predict: Callable[[FloatArray], Band] = field(repr=False)
+    """The predictive band of one new evaluation at each compute."""
+
+
+def aicc(squares: float, *, num_points: int, num_free: int) -> float:
+    """The small-sample Akaike criterion of a least-squares optimum: n log(SSE / n) + 2 k + 2 k (k + 1) / (n - k - 1).
+
+    The noise counts among the k = num_free + 1 unknowns. Infinite where n permits no such k.
+    """
+    n, k = num_points, num_free + 1
+    if n <= k + 1:
+        return math.inf
+    return n * math.log(max(squares, sys.float_info.min) / n) + 2.0 * k + 2.0 * k * (k + 1.0) / (n - k - 1.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fit:
+    """A curve's answer under one law, with other laws beside it for comparison."""
+
+    curve: Curve
+    """The whole curve, points outside the window included."""
+    window: tuple[float, float]
+    """Least and largest compute that entered the fit."""
+    level: float
+    """Probability of every interval in here."""
+    status: Status
+    best: LawFit | None
+    """The law asked for; None where the points permit no fit."""
+    alternatives: tuple[LawFit, ...] = ()
+    """Other laws on the same points."""
+    forecasts: tuple[Forecast, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def parameters(self) -> Mapping[str, Estimate]:
+        """The law's parameters by name: A, B, C_mid and R0 for the sigmoid."""
+        return self.best.parameters if self.best else {}
+
+    @property
+    def fitted(self) -> Curve:
+        """The points that entered the fit."""
+        return self.curve.window(*self.window)
+
+    def band(self, compute: ArrayLike) -> Band | None:
+        """The predictive band of one new evaluation at each of `compute`; None where there is no fit."""
+        grid: NDArray[np.float64] = np.atleast_1d(np.asarray(compute, dtype=np.float64))
+        return self.best.predict(grid) if self.best else None
+
+    def forecast(self, compute: float) -> Forecast | None:
+        """The predictive interval of one new evaluation at `compute`."""
+        band = self.band(compute)
+        return None if band is None else Forecast(compute, float(band.mean[0]), float(band.low[0]), float(band.high[0]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The curve's entry of `scalerl fit --json`, in plain numbers."""
+        unknown = Estimate(None, self.curve.bounds[0], self.curve.bounds[1], identified=False)
+        return {
+            "name": self.curve.name,
+            "points": len(self.fitted),
+            "window": list(self.window),
+            "status": str(self.status),
+            "law": self.best.law if self.best else None,
+            "R0": self.parameters.get("R0", unknown).to_dict(),
+            "A": self.parameters.get("A", unknown).to_dict(),
+            "B": self.parameters.get("B", Estimate(None, 0.0, np.inf, identified=False)).to_dict(),
+            "C_mid": self.parameters.get("C_mid", Estimate(None, 0.0, np.inf, identified=False)).to_dict(),
+            "rmse": self.best.rmse if self.best else None,
+            "least_squares": dict(self.best.least_squares) if self.best else None,
+            "forecasts": [forecast.to_dict() for forecast in self.forecasts],
+            "alternatives": [
+                {
+                    "law": fit.law,
+                    "rmse": fit.rmse,
+                    "aicc": fit.aicc,
+                    "least_squares": dict(fit.least_squares),
+                    **{name: value.to_dict() for name, value in fit.parameters.items()},
+                }
+                for fit in self.alternatives
+            ],
+            "warnings": [*self.curve.notes, *self.warnings],
+        }
+
+    def __str__(self) -> str:
+        axis = self.curve.axis.unit
+        parts = [f"{self.curve.name}: {self.status}"]
+        for name, estimate in self.parameters.items():
+            unit = f" {axis}" if name == "C_mid" else ""
+            value = "not identified" if estimate.value is None else f"{format_number(estimate.value)}{unit}"
+            parts.append(f"{name} {value} ({format_number(estimate.low)} .. {format_number(estimate.high)})")
+        return ", ".join(parts)

@@ -1,0 +1,115 @@
+"""Which points of a curve enter a fit, and what is known of R0: the choices that precede every law."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from scalerl.core.errors import UsageError
+from scalerl.core.units import format_number
+from scalerl.records.curve import Curve
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Selection:
+    """The points that were chosen, and the sentences that say how."""
+
+    curve: Curve
+    """The chosen points alone."""
+    window: tuple[float, float]
+    """Least and largest compute among them, a point that only measures R0 aside."""
+    is_windowed: bool
+    """Whether the user gave the window."""
+    R0: float | None
+    """The start level that is held fixed, in the unit of the log."""
+    R0_source: str
+    """`given`, `measured` or `fitted`."""
+    warnings: tuple[str, ...]
+
+    @staticmethod
+    def of(curve: Curve, *, r0: str | float, window: tuple[float, float] | None) -> Selection:
+        """Choose points and start level.
+
+        `r0` is `measured` (by the points at zero compute, which enter wherever the window begins), `free`, or a number
+        in the unit of the log, which then stands for the points at zero compute.
+
+        Raises:
+            UsageError: `r0` is another word or out of bounds, or the window is empty.
+        """
+        low, high = (0.0, np.inf) if window is None else window
+        if not low < high:
+            raise UsageError(
+                f"the window {low:g} .. {high:g} is empty", where=curve.name, remedy="give the smaller amount of compute first"
+            )
+        warnings = []
+        at_zero = curve.compute == 0.0
+        in_window = (curve.compute >= low) & (curve.compute <= high)
+        chosen = in_window
+        R0, source = None, "fitted"
+        if not isinstance(r0, str):
+            R0, source = _within_bounds(float(r0), curve), "given"
+            if (at_zero & in_window).any():
+                warnings.append("R0 was given, so the point at zero compute was left out.")
+            chosen = in_window & ~at_zero
+        elif r0 == "measured" and at_zero.any():
+            source = "measured"
+            chosen = in_window | at_zero
+        elif r0 == "measured":
+            warnings.append(
+                "R0 is free, as no point at zero compute measures it: B and C_mid lean on that; evaluate the base model or give --r0 VALUE."
+            )
+        elif r0 == "free":
+            warnings.append("R0 is free: B and C_mid lean on that more than A does.")
+        else:
+            raise UsageError(f"'{r0}' says nothing of R0", where="--r0", remedy="write measured, free or a number")
+        if outside := int(np.count_nonzero(~chosen & ~in_window)):
+            warnings.append(f"{outside} of {len(curve)} points lie outside the window and were left out.")
+        inside = curve.compute[chosen & in_window]
+        span = (float(inside[0]), float(inside[-1])) if inside.size else (low, low)
+        return Selection(_subset(curve, chosen), span, window is not None, R0, source, tuple(warnings))
+
+    def after(self, compute: float) -> Selection:
+        """Without the points of positive compute up to `compute`."""
+        kept = (self.curve.compute == 0.0) | (self.curve.compute > compute)
+        return replace(self, curve=_subset(self.curve, kept))
+
+    def until(self, compute: float) -> Selection:
+        """Without the points beyond `compute`."""
+        return replace(self, curve=_subset(self.curve, self.curve.compute <= compute))
+
+    def positive(self) -> Curve:
+        """The points of positive compute."""
+        return _subset(self.curve, self.curve.compute > 0.0)
+
+    @property
+    def num_positive(self) -> int:
+        """Different amounts of positive compute."""
+        return int(np.unique(self.curve.compute[self.curve.compute > 0.0]).size)
+
+    @property
+    def num_distinct(self) -> int:
+        """Different amounts of compute."""
+        return int(np.unique(self.curve.compute).size)
+
+    def amount(self, compute: float) -> str:
+        """`compute` as people read it."""
+        return f"{format_number(compute)} {self.curve.axis.unit}"
+
+
+def _within_bounds(r0: float, curve: Curve) -> float:
+    low, high = curve.bounds
+    if not low <= r0 < high:
+        raise UsageError(
+            f"R0 = {r0:g} is outside the rewards {low:g} .. {high:g}", where=curve.name, remedy="give R0 in the unit of the log"
+        )
+    return r0
+
+
+def _subset(curve: Curve, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Curve:
+    return replace(
+        curve,
+        compute=curve.compute[chosen],
+        reward=curve.reward[chosen],
+        trials=None if curve.trials is None else curve.trials[chosen],
+    )
