@@ -23,8 +23,11 @@ from scalerl.testing.synthetic import write_log
 
 
 def peak_mb() -> float:
-    """Largest memory of this process so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
+    """Largest memory of this program so far; `ru_maxrss` would begin with that of the process it was started by."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
+    return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM:")) / 1024.0
 
 
 def main() -> None:
