@@ -37,7 +37,7 @@ class CurveOptions:
     """What the user asks of logs and fits, as the command line gives it."""
 
     logs: Annotated[
-        list[Path], typer.Argument(metavar="LOG...", help="Training logs: CSV, JSONL, and others by their content.", show_default=False)
+        list[Path], typer.Argument(metavar="LOG", help="Training logs: CSV, JSONL, and others by their content.", show_default=False)
     ]
     x: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column of compute, or an axis such as 'tokens'. Default: found and said.")

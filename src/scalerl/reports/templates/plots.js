@@ -94,7 +94,7 @@
     const xaxis = { ...axis, type, nticks, title: { text: plain(data.compute), standoff: 8 }, tickformat: amount(data) };
     Plotly.react(frame, traces, {
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: colour("ink"), family: getComputedStyle(document.body).fontFamily, size: 13 },
-      margin: { l: 10, r: 12, t: 12, b: 10 }, hoverlabel: { namelength: -1 }, dragmode: isTouch ? false : "zoom", hovermode: "closest",
+      margin: { l: 10, r: 12, t: 12, b: 10 }, hoverlabel: { namelength: -1, bgcolor: colour("panel"), bordercolor: colour("rule"), font: { color: colour("ink") } }, dragmode: isTouch ? false : "zoom", hovermode: "closest",
       modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("quiet"), activecolor: colour("accent") },
       legend: { orientation: "h", x: 0, yref: "container", y: 0, yanchor: "bottom" },
       ...layout, xaxis, yaxis: { ...axis, zeroline: frame.dataset.plot === "residuals", ...layout.yaxis },
