@@ -14,7 +14,7 @@
 
   // d3 formats: metric prefixes from one on; below one they would read as milli and micro.
   const amount = (data) => (Math.min(...data.fitted.x.filter((x) => x > 0), ...data.later.x) >= 1 ? "~s" : "~g");
-  const hover = (data, reward) => `%{x:.4${amount(data)}}: ${reward}<extra>%{fullData.name}</extra>`;
+  const hover = (data, reward) => `%{fullData.name}<br>%{x:.4${amount(data)}}: ${reward}<extra></extra>`;
 
   function points(data, part, name, style) {
     return { ...data[part], name, mode: "markers", type: "scatter", hovertemplate: hover(data, "%{y:.4~g}"), marker: { size: 7, ...style } };
