@@ -67,20 +67,20 @@ class Selection:
             warnings.append(f"{outside} of {len(curve)} points lie outside the window and were left out.")
         inside = curve.compute[chosen & in_window]
         span = (float(inside[0]), float(inside[-1])) if inside.size else (low, low)
-        return Selection(_subset(curve, chosen), span, window is not None, R0, source, tuple(warnings))
+        return Selection(curve.at(chosen), span, window is not None, R0, source, tuple(warnings))
 
     def after(self, compute: float) -> Selection:
         """Without the points of positive compute up to `compute`."""
         kept = (self.curve.compute == 0.0) | (self.curve.compute > compute)
-        return replace(self, curve=_subset(self.curve, kept))
+        return replace(self, curve=self.curve.at(kept))
 
     def until(self, compute: float) -> Selection:
         """Without the points beyond `compute`."""
-        return replace(self, curve=_subset(self.curve, self.curve.compute <= compute))
+        return replace(self, curve=self.curve.at(self.curve.compute <= compute))
 
     def positive(self) -> Curve:
         """The points of positive compute."""
-        return _subset(self.curve, self.curve.compute > 0.0)
+        return self.curve.at(self.curve.compute > 0.0)
 
     @property
     def num_positive(self) -> int:
@@ -104,12 +104,3 @@ def _within_bounds(r0: float, curve: Curve) -> float:
             f"R0 = {r0:g} is outside the rewards {low:g} .. {high:g}", where=curve.name, remedy="give R0 in the unit of the log"
         )
     return r0
-
-
-def _subset(curve: Curve, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Curve:
-    return replace(
-        curve,
-        compute=curve.compute[chosen],
-        reward=curve.reward[chosen],
-        trials=None if curve.trials is None else curve.trials[chosen],
-    )

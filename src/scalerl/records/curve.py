@@ -12,6 +12,8 @@ from scalerl.core.units import Axis
 
 FloatArray = NDArray[np.float64]
 
+_GIVE_BOUNDS = "give the least and the largest reward that the grader can give"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
@@ -59,54 +61,55 @@ class Curve:
             DataError: lengths differ, a number is not finite, compute is negative, or a reward is out of bounds.
         """
         where = f"{source} ({name})" if source else name
-        compute_array, reward_array = _column(compute, "compute", where), _column(reward, metric, where)
-        trials_array = None if trials is None else _column(trials, "trials", where)
-        for column in (reward_array, trials_array):
-            if column is not None and column.shape != compute_array.shape:
-                raise DataError(
-                    f"{compute_array.size} amounts of compute for {column.size} values", where=where, remedy="give one value per point"
-                )
-        if compute_array.size and compute_array.min() < 0.0:
-            raise DataError(f"compute is negative ({compute_array.min():g})", where=where, remedy="choose another column for compute")
-        if trials_array is not None and trials_array.size and trials_array.min() <= 0.0:
-            raise DataError("a point has no graded completions", where=where, remedy="leave such points out")
-        low, high = bounds
-        if not (np.isfinite(low) and np.isfinite(high) and low < high):
-            raise DataError(
-                f"the bounds {low:g} .. {high:g} leave no room for a reward", where=where, remedy="give the least and the largest reward"
-            )
-        if reward_array.size and (reward_array.min() < low or reward_array.max() > high):
-            raise DataError(
-                f"rewards span {reward_array.min():g} .. {reward_array.max():g}, outside {low:g} .. {high:g}",
-                where=where,
-                remedy="give the least and the largest reward that the grader can give",
-            )
-        order = np.argsort(compute_array, kind="stable")
-        return Curve(
+        curve = Curve(
             name=name,
             axis=axis,
-            compute=_frozen(compute_array[order]),
-            reward=_frozen(reward_array[order]),
-            trials=None if trials_array is None else _frozen(trials_array[order]),
-            bounds=(float(low), float(high)),
+            compute=_column(compute, "compute", where),
+            reward=_column(reward, metric, where),
+            trials=None if trials is None else _column(trials, "trials", where),
+            bounds=(float(bounds[0]), float(bounds[1])),
             metric=metric,
             source=source,
             wasted_compute=wasted_compute,
             notes=notes,
         )
+        _check(curve, where)
+        return curve.at(np.argsort(curve.compute, kind="stable"))
 
     def __len__(self) -> int:
         return int(self.compute.size)
 
     def window(self, low: float = 0.0, high: float = np.inf) -> Curve:
         """The points with low <= compute <= high."""
-        inside = (self.compute >= low) & (self.compute <= high)
+        return self.at((self.compute >= low) & (self.compute <= high))
+
+    def at(self, chosen: NDArray[np.bool_] | NDArray[np.intp]) -> Curve:
+        """The points that a mask or an order chooses."""
         return replace(
             self,
-            compute=_frozen(self.compute[inside]),
-            reward=_frozen(self.reward[inside]),
-            trials=None if self.trials is None else _frozen(self.trials[inside]),
+            compute=_frozen(self.compute[chosen]),
+            reward=_frozen(self.reward[chosen]),
+            trials=None if self.trials is None else _frozen(self.trials[chosen]),
         )
+
+
+def _check(curve: Curve, where: str) -> None:
+    """Raise DataError where the columns do not make a curve."""
+    (low, high), num_points = curve.bounds, curve.compute.size
+    for column in (curve.reward, curve.trials):
+        if column is not None and column.size != num_points:
+            raise DataError(f"{num_points} amounts of compute for {column.size} values", where=where, remedy="give one value per point")
+    if not (np.isfinite(low) and np.isfinite(high) and low < high):
+        raise DataError(f"the bounds {low:g} .. {high:g} leave no room for a reward", where=where, remedy=_GIVE_BOUNDS)
+    if not num_points:
+        return
+    if curve.compute.min() < 0.0:
+        raise DataError(f"compute is negative ({curve.compute.min():g})", where=where, remedy="choose another column for compute")
+    if curve.trials is not None and curve.trials.min() <= 0.0:
+        raise DataError("a point has no graded completions", where=where, remedy="leave such points out")
+    least, largest = curve.reward.min(), curve.reward.max()
+    if least < low or largest > high:
+        raise DataError(f"rewards span {least:g} .. {largest:g}, outside {low:g} .. {high:g}", where=where, remedy=_GIVE_BOUNDS)
 
 
 def _column(values: ArrayLike, name: str, where: str) -> FloatArray:
