@@ -314,7 +314,7 @@ def test_an_unknown_law_proposes_the_nearest():
 def test_the_window_counts_what_it_drops_and_keeps_the_point_that_measures_R0():
     answer = fit(Curve.of("F3", DEVICE_HOURS, F3_COMPUTE, F3_REWARD), window=(10.0, 500.0))
     assert answer.window == (10.0, 500.0)
-    assert answer.warnings[0] == "2 of 9 points lie outside the window and were left out."
+    assert answer.warnings[0] == "2 of 9 points outside the window left out."
     assert answer.parameters["R0"].value == pytest.approx(0.2, abs=0.002)
 
 

@@ -177,7 +177,7 @@ def test_a_folder_or_a_device_is_no_place_for_a_report(planted, tmp_path):
 
 def test_a_missing_folder_is_one_sentence(planted, tmp_path):
     with pytest.raises(
-        ScalerlError, match=r"none/report.html: the report cannot be written \(No such file or directory\); choose a folder"
+        ScalerlError, match=r"none/report.html: the file cannot be written \(No such file or directory\); choose a folder"
     ):
         write_html([planted.fit()], tmp_path / "none" / "report.html", title="Report", written=DAY)
 

@@ -29,5 +29,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
         raise ScalerlError(
-            f"the file cannot be written ({error.strerror})", where=str(path), remedy="choose a folder that exists and has room"
+            f"the file cannot be written ({error.strerror or error})",
+            where=str(path),
+            remedy="choose a folder that exists, has room and may be written to",
         ) from None

@@ -117,3 +117,8 @@ def format_number(value: float) -> str:
         if magnitude >= max(factor * 0.9995, 9_999.5):
             return f"{value / factor:.3g}{prefix}" if magnitude < 1e24 else f"{value:.3g}"
     return f"{value:.0f}" if magnitude >= 1000 else f"{value:.3g}"
+
+
+def counted(number: int, thing: str) -> str:
+    """A number of things for people: `1 line`, `2 lines`."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

@@ -22,7 +22,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit
 
 from scalerl.core.errors import UsageError
-from scalerl.core.units import DEVICE_HOURS
+from scalerl.core.units import DEVICE_HOURS, counted
 from scalerl.curves.result import Band, Estimate, Fit, LawFit, Status, aicc
 from scalerl.curves.selection import Selection
 from scalerl.records.curve import Curve, FloatArray
@@ -51,7 +51,7 @@ def fit_paper(selection: Selection, blank: Fit) -> Fit:
     curve = selection.after(early).positive()
     warnings = [*blank.warnings, "The published procedure gives no intervals: low and high repeat the value."]
     if dropped := int(np.count_nonzero(selection.curve.compute > 0.0)) - len(curve):
-        warnings.append(f"{dropped} points up to {selection.amount(early)} were left out, as published.")
+        warnings.append(f"{counted(dropped, 'point')} up to {selection.amount(early)} left out, as published.")
     if np.unique(curve.compute).size < _LEAST_POINTS:
         return replace(blank, status=Status.TOO_FEW_POINTS, warnings=(*warnings, f"{len(curve)} points are too few for A, B and C_mid."))
 

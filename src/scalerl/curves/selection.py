@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from scalerl.core.errors import UsageError
-from scalerl.core.units import format_number
+from scalerl.core.units import counted, format_number
 from scalerl.records.curve import Curve
 
 
@@ -64,7 +64,7 @@ class Selection:
         else:
             raise UsageError(f"'{r0}' says nothing of R0", where="--r0", remedy="write measured, free or a number")
         if outside := int(np.count_nonzero(~chosen & ~in_window)):
-            warnings.append(f"{outside} of {len(curve)} points lie outside the window and were left out.")
+            warnings.append(f"{outside} of {counted(len(curve), 'point')} outside the window left out.")
         inside = curve.compute[chosen & in_window]
         span = (float(inside[0]), float(inside[-1])) if inside.size else (low, low)
         return Selection(curve.at(chosen), span, window is not None, R0, source, tuple(warnings))

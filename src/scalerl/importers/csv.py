@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scalerl.core.errors import DataError
+from scalerl.core.units import counted
 from scalerl.importers import Importer, Sniff, Table, TableBuilder
-from scalerl.importers.tables.table import counted, number_of
+from scalerl.importers.tables.table import number_of
 
 if TYPE_CHECKING:
     from _csv import Reader

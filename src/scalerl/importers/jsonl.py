@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 
 from scalerl.core.errors import DataError
+from scalerl.core.units import counted
 from scalerl.importers import Importer, Sniff, Table, TableBuilder
-from scalerl.importers.tables.table import counted
 
 _VERL_KEYS = {"step", "data"}
 

@@ -9,10 +9,8 @@ policy admits no script but the page's own two, by their hash. Names in foreign 
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import importlib.metadata
-import os
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
@@ -22,6 +20,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from scalerl.core.errors import OccupiedError, ScalerlError, UsageError
+from scalerl.core.files import write_atomically
 from scalerl.curves.result import Fit
 from scalerl.records.curve import Curve, FloatArray
 from scalerl.reports import tables, words
@@ -46,7 +45,7 @@ def write_html(fits: Sequence[Fit], path: Path, *, title: str, written: date) ->
     page = render_html(fits, title=title, written=written)
     if path.exists() and not _is_report(path):
         raise OccupiedError("this is no report of scalerl, so it was not overwritten", where=str(path), remedy="choose another file name")
-    _write_whole(page, path)
+    write_atomically(path, page)
 
 
 def render_html(fits: Sequence[Fit], *, title: str, written: date) -> str:
@@ -127,28 +126,6 @@ def _is_report(path: Path) -> bool:
         with path.open("rb") as file:
             return _MARK in file.read(_MARK_WITHIN_BYTES)
     except OSError as error:
-        raise _unwritable(path, error) from None
-
-
-def _write_whole(text: str, path: Path) -> None:
-    """Write beside `path`, then rename: a reader meets the old file or the new one, never half of it."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with draft.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except OSError as error:
-        raise _unwritable(path, error) from None
-    finally:
-        with contextlib.suppress(OSError):  # it was renamed, or never made
-            draft.unlink()
-
-
-def _unwritable(path: Path, error: OSError) -> ScalerlError:
-    return ScalerlError(
-        f"the report cannot be written ({error.strerror or error})",
-        where=str(path),
-        remedy="choose a folder with room that you may write to",
-    )
+        raise ScalerlError(
+            f"the file there cannot be read ({error.strerror or error})", where=str(path), remedy="choose another name"
+        ) from None

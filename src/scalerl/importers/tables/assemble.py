@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalerl.core.errors import DataError, unknown_name
-from scalerl.core.units import STEPS, format_number
+from scalerl.core.units import STEPS, counted, format_number
 from scalerl.importers.tables.choice import Choice
 from scalerl.importers.tables.compute import ComputeColumn, choose_compute, step_of
 from scalerl.importers.tables.lineage import Lineage, falls_often, follow, without_steps
 from scalerl.importers.tables.reward import RewardColumn, bounds_of, choose_reward
-from scalerl.importers.tables.table import Table, counted, number_of
+from scalerl.importers.tables.table import Table, number_of
 from scalerl.importers.tables.vocabulary import GENERIC, recognise
 from scalerl.records.curve import Curve, FloatArray
 

@@ -138,8 +138,3 @@ def number_of(cell: float | str) -> float:
         return math.nan
     except OverflowError:
         return math.inf
-
-
-def counted(number: int, thing: str) -> str:
-    """`1 line`, `2 lines`."""
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
