@@ -16,7 +16,7 @@ def test_printed_asymptotes_come_back(paper):
     missed = {
         series
         for series in paper.series
-        if abs(fit(paper.curve(*series, kind="fit"), law="paper", r0=paper.R0(*series)).parameters["A"].value - paper.printed_A(*series))
+        if abs(fit(paper.curve(*series, kind="fit"), law="paper", r0=paper.R0(*series)).best.least_squares["A"] - paper.printed_A(*series))
         > 0.0151
     }
     assert missed == {("fig17_gens", "32gen"), paper.run_32k, ("fig19b_cispo_clip", "clip4")}
@@ -65,3 +65,11 @@ def test_other_axes_scale_the_grid():
 def test_an_unknown_R0_is_an_error():
     with pytest.raises(UsageError, match="--r0"):
         fit(Curve.of("no start", DEVICE_HOURS, [2_000, 4_000, 8_000, 12_000, 16_000], [0.42, 0.5, 0.55, 0.58, 0.6]), law="paper")
+
+
+def test_an_asymptote_at_the_grids_end_is_not_identified():
+    compute = np.linspace(2_000.0, 20_000.0, 20)
+    answer = fit(Curve.of("steep", DEVICE_HOURS, compute, 0.3 + 0.65 * compute / 20_000.0), law="paper", r0=0.3)
+    assert answer.status is Status.NOT_IDENTIFIED
+    assert answer.parameters["A"].value is None
+    assert any("end of the published grid, 0.8" in doubt for doubt in answer.doubts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,9 @@ from scalerl.records.curve import Curve, FloatArray
 _LEAST_FALL = 0.05
 """Falls of less than this share of the reward's range are no collapse."""
 _LEAST_FALL_OF_RISE = 0.25
+"""A collapse loses at least this share of what was gained ..."""
 _LEAST_FALL_IN_NOISE = 5.0
+"""... and falls by this many standard deviations of the noise."""
 _LEAST_T = 3.5
 """Student t of a residual trend; neighbours are correlated, so 2 would cry wolf."""
 
@@ -36,13 +39,21 @@ class Collapse:
         smooth = np.median(np.lib.stride_tricks.sliding_window_view(reward, 3), axis=1)
         top, end = float(smooth.max()), float(smooth[-1])
         low, high = curve.bounds
-        # Second differences are free of any smooth trend; their median is not moved by the fall itself.
-        noise = float(np.median(np.abs(np.diff(reward, 2)))) / (0.6745 * np.sqrt(6.0))
-        least = max(_LEAST_FALL * (high - low), _LEAST_FALL_OF_RISE * (top - float(smooth[0])), _LEAST_FALL_IN_NOISE * noise)
+        least = max(_LEAST_FALL * (high - low), _LEAST_FALL_OF_RISE * (top - float(smooth[0])), _LEAST_FALL_IN_NOISE * noise_sd(reward))
         if top - end <= least:
             return None
-        peak = int(np.argmax(reward))
+        # The peak lies among the three best neighbours: a lone spike elsewhere is none.
+        first = int(np.argmax(smooth))
+        peak = first + int(np.argmax(reward[first : first + 3]))
         return Collapse(float(curve.compute[peak]), float(reward[peak]), float(reward[-1]))
+
+
+def noise_sd(reward: FloatArray) -> float:
+    """Robust standard deviation of the noise of three and more rewards in order.
+
+    Second differences are free of any smooth trend, and their median is not moved by a fall.
+    """
+    return float(np.median(np.abs(np.diff(reward, 2)))) / (0.6745 * math.sqrt(6.0))
 
 
 def residual_trend(residuals: FloatArray) -> float:

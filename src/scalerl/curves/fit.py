@@ -15,15 +15,17 @@ import math
 import sys
 from dataclasses import replace
 from functools import partial
+from typing import Literal
 
 import numpy as np
 
-from scalerl.core.errors import UsageError
-from scalerl.core.units import format_number
+from scalerl.core.errors import UsageError, unknown_name
+from scalerl.core.units import counted, format_number
 from scalerl.curves.checks import Collapse, residual_trend
-from scalerl.curves.laws import Law
+from scalerl.curves.laws import Law, Parameter
 from scalerl.curves.laws.constant import Constant
 from scalerl.curves.laws.power import Power
+from scalerl.curves.laws.sigmoid import Sigmoid
 from scalerl.curves.paper import fit_paper
 from scalerl.curves.points import Points
 from scalerl.curves.posterior import Posterior, posterior
@@ -34,10 +36,12 @@ from scalerl.records.curve import Curve, FloatArray
 PAPER = "paper"
 """Selects the published procedure instead of a law."""
 
-_CEILING_UNSEEN = 0.5
+_LEAST_CLIMB_SEEN = 0.5
 """A ceiling is seen once half of the climb surely lies behind ..."""
 _CEILING_WIDTH = 0.10
 """... or its 90 % interval is no wider than this share of the reward's range."""
+_FAR_BETTER = 10.0
+"""A law whose AICc is higher by this has essentially no support beside the better one (Burnham and Anderson 2002, 2.6)."""
 _PRIOR_SHARE = 0.8
 """A parameter whose 90 % interval is wider than this share of its prior's has learned nothing."""
 _LEAST_LATER = 4
@@ -68,51 +72,81 @@ def fit(
     """
     if not 0.0 < level < 1.0:
         raise UsageError(f"level {level:g} is no probability", where=curve.name, remedy="give one between 0 and 1, such as 0.9")
+    if not all(math.isfinite(compute) and compute >= 0.0 for compute in at):
+        raise UsageError("a forecast needs a finite amount of compute, 0 or more", where=curve.name, remedy="change what stands in at")
     selection = Selection.of(curve, r0=r0, window=window)
-    blank = Fit(curve, selection.window, level, Status.OK, None, warnings=selection.warnings)
-    if law == PAPER:
-        answer = fit_paper(selection, blank)
-    else:
-        answer = _answer(Law.family.select(law) if isinstance(law, str) else law, selection, blank)
+    blank = Fit(curve, selection.window, level, Status.OK, None, warnings=selection.warnings, doubts=selection.doubts)
+    answer = fit_paper(selection, blank) if law == PAPER else _answer(_law(law), selection, blank)
     return replace(answer, forecasts=tuple(forecast for compute in at if (forecast := answer.forecast(compute))))
+
+
+def _law(asked: str | Law) -> Law:
+    """The law itself; an unknown name is told with the published procedure among the choices."""
+    if isinstance(asked, Law):
+        return asked
+    known = Law.family.names()
+    if asked not in known:
+        raise unknown_name("law", asked, [*known, PAPER])
+    law: Law = Law.family.select(asked)
+    return law
 
 
 def _answer(law: Law, selection: Selection, blank: Fit) -> Fit:
     """`blank` with status, laws and warnings filled in."""
-    least_points = len(law.parameters(1.0)) + (2 if selection.R0 is not None else 3)
-    if selection.num_distinct < least_points or selection.num_positive < 2:
-        sentence = f"{selection.num_distinct} different amounts of compute are too few for a law with {least_points - 1} unknowns."
+    if sentence := _too_few_for(law, selection):
         return replace(blank, status=Status.TOO_FEW_POINTS, warnings=(*blank.warnings, sentence))
     if collapse := Collapse.of(selection.curve):
         return _collapsed(law, selection, blank, collapse)
+    return _fitted(law, selection, blank)
 
+
+def _too_few_for(law: Law, selection: Selection) -> str | None:
+    """A sentence if the points are fewer than the law's unknowns and one more."""
+    num_unknowns = len(law.parameters(1.0)) + (1 if selection.R0 is not None else 2)
+    if selection.num_distinct > num_unknowns and selection.num_positive >= 2:
+        return None
+    return f"{counted(selection.num_distinct, 'different amount')} of compute: too few for a law with {num_unknowns} unknowns."
+
+
+def _fitted(law: Law, selection: Selection, blank: Fit) -> Fit:
+    """`blank` with the answer for points that do not collapse."""
     points = Points.of(selection.curve, R0=selection.R0)
     points = points if law.reaches_zero else points.positive()
-    found = posterior(law, points)
-    others = {type(other): posterior(other, points) for other in (Power(), Constant()) if type(other) is not type(law)}
+    found, constant = posterior(law, points), posterior(Constant(), points)
+    others = [posterior(other, points) for other in (Sigmoid(), Power()) if type(other) is not type(law)]
     as_fit = partial(_law_fit, R0_source=selection.R0_source, level=blank.level)
-    if (constant := others.get(Constant)) and _is_flat(found, constant):
+    best, beside = as_fit(found), [as_fit(other) for other in others]
+    if isinstance(law, Constant):
+        return replace(blank, status=Status.FLAT, best=best, alternatives=tuple(beside), doubts=_outdone(best, beside))
+    if _is_flat(found, constant):
         sentence = "A constant explains the points better: the forecast holds their level, and the climb is not identified."
         return replace(
             blank,
             status=Status.SATURATED if _has_climbed(constant) else Status.FLAT,
             best=_with_unknown(as_fit(constant), found),
-            alternatives=tuple(as_fit(other) for other in (found, *others.values()) if other is not constant),
+            alternatives=(best, *beside),
             warnings=(*blank.warnings, sentence),
         )
+    beside.append(as_fit(constant))
     return replace(
         blank,
         status=Status.OK if ceiling_is_bounded(found) else Status.NOT_IDENTIFIED,
-        best=as_fit(found),
-        alternatives=tuple(map(as_fit, others.values())),
-        warnings=(*blank.warnings, *_doubts(found, selection, blank.level)),
+        best=best,
+        alternatives=tuple(beside),
+        doubts=(*blank.doubts, *_outdone(best, beside), *_doubts(found, selection)),
     )
+
+
+def _outdone(best: LawFit, others: list[LawFit]) -> tuple[str, ...]:
+    """A sentence for each law that explains the points far better than the one asked for."""
+    gains = [(other.law, best.aicc - other.aicc) for other in others]
+    return tuple(f"The {law} law explains the points far better (AICc lower by {gain:.0f})." for law, gain in gains if gain > _FAR_BETTER)
 
 
 def ceiling_is_bounded(found: Posterior) -> bool:
     """Whether the points bound A above: half of the climb surely lies behind, or A is known within .10 anyway."""
     climbed = np.quantile(found.progress(np.array([found.points.log_last])), 0.05)
-    return bool(climbed >= _CEILING_UNSEEN or _width(found.A) <= _CEILING_WIDTH)
+    return bool(climbed >= _LEAST_CLIMB_SEEN or _width(found.A) <= _CEILING_WIDTH)
 
 
 def _is_flat(found: Posterior, constant: Posterior) -> bool:
@@ -134,10 +168,15 @@ def _collapsed(law: Law, selection: Selection, blank: Fit, collapse: Collapse) -
         f"The reward fell from {format_number(collapse.peak)} at {selection.amount(collapse.peak_compute)}"
         f" to {format_number(collapse.last)} ({share:.0%} below the peak): no ceiling or forecast follows from the whole series."
     )
-    before = _answer(law, selection.until(collapse.peak_compute), blank)
+    before = _before_peak(law, selection.until(collapse.peak_compute), blank)
     label = f"{law.name()} up to {selection.amount(collapse.peak_compute)}"
     alternatives = () if before.best is None else (replace(before.best, law=label),)
     return replace(blank, status=Status.COLLAPSED, alternatives=alternatives, warnings=(*blank.warnings, warning))
+
+
+def _before_peak(law: Law, selection: Selection, blank: Fit) -> Fit:
+    """The fit of the points up to a peak, or `blank` where they are too few."""
+    return blank if _too_few_for(law, selection) else _fitted(law, selection, blank)
 
 
 def _has_climbed(constant: Posterior) -> bool:
@@ -164,7 +203,7 @@ def _law_fit(found: Posterior, *, R0_source: str, level: float) -> LawFit:
         values = np.exp(log_values) * (points.first_compute if parameter.is_compute else 1.0)
         # Half of a gain that is not bounded lies at no known compute.
         known = _width(log_values) < _PRIOR_SHARE * parameter.log_width and (bounded or not parameter.is_compute)
-        estimates[parameter.name] = _estimate(values, level=level, identified=known)
+        estimates[parameter.name] = replace(_estimate(values, level=level, identified=known), unit=_unit(parameter))
     return LawFit(
         law=law.name(),
         parameters=estimates,
@@ -173,6 +212,10 @@ def _law_fit(found: Posterior, *, R0_source: str, level: float) -> LawFit:
         least_squares=_least_squares(found),
         predict=partial(found.band, level=level),
     )
+
+
+def _unit(parameter: Parameter) -> Literal["compute", ""]:
+    return "compute" if parameter.is_compute else ""
 
 
 def _least_squares(found: Posterior) -> dict[str, float]:
@@ -206,7 +249,7 @@ def _width(draws: FloatArray) -> float:
 
 def _residuals(found: Posterior) -> FloatArray:
     """(n,) of the posterior mean, in units of `points.reward`."""
-    residuals: FloatArray = found.points.reward - found.mean(found.points.log_compute).mean(axis=0)
+    residuals: FloatArray = found.points.reward - found.expected(found.points.log_compute)
     return residuals
 
 
@@ -216,11 +259,11 @@ def _with_unknown(constant: LawFit, asked: Posterior) -> LawFit:
     for parameter in asked.parameters:
         unit = asked.points.first_compute if parameter.is_compute else 1.0
         low, high = unit * math.exp(parameter.log_low), unit * math.exp(parameter.log_high)
-        unknown[parameter.name] = Estimate(None, low, high, identified=False)
+        unknown[parameter.name] = Estimate(None, low, high, identified=False, source="prior", unit=_unit(parameter))
     return replace(constant, parameters={**constant.parameters, **unknown})
 
 
-def _doubts(found: Posterior, selection: Selection, level: float) -> tuple[str, ...]:
+def _doubts(found: Posterior, selection: Selection) -> tuple[str, ...]:
     """What a reader should know before believing the answer, in sentences."""
     doubts = []
     if not ceiling_is_bounded(found):
@@ -235,20 +278,20 @@ def _doubts(found: Posterior, selection: Selection, level: float) -> tuple[str, 
         )
     if points.R0 is not None and points.reward.min() + 3.0 * float(residuals.std()) < points.R0:
         doubts.append("R0 was given above some of the rewards: no law that climbs from there can fit them.")
-    if moved := _moved_ceiling(found, selection, level):
+    if moved := _moved_ceiling(found, selection):
         doubts.append(moved)
     return tuple(doubts)
 
 
-def _moved_ceiling(found: Posterior, selection: Selection, level: float) -> str | None:
-    """A sentence if A leaves its interval when the first quarter of the compute, at most half of the points, is dropped."""
+def _moved_ceiling(found: Posterior, selection: Selection) -> str | None:
+    """A sentence if A leaves its 90 % interval when the first quarter of the compute, at most half of the points, is dropped."""
     positive = selection.positive().compute
     cut = min(0.25 * float(positive[-1]), float(np.median(positive)))
     if min(np.count_nonzero(positive <= cut), np.count_nonzero(positive > cut) - _LEAST_LATER) < 2:
         return None
     later = posterior(found.law, Points.of(selection.after(cut).curve, R0=selection.R0))
-    low, A, high = _central(found.points.to_reward(found.A), level)
-    later_low, later_A, later_high = _central(later.points.to_reward(later.A), level)
+    low, A, high = _central(found.points.to_reward(found.A), 0.9)
+    later_low, later_A, later_high = _central(later.points.to_reward(later.A), 0.9)
     if low <= later_A <= high or later_low <= A <= later_high:
         return None
     return (

@@ -11,7 +11,9 @@ Arrays have the shape (m, r, k): m progresses, r correlations, k values of A.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +34,10 @@ _TINY = 1e-12
 _LEAST_PROBABILITY = 1e-300
 """Floor beyond 37 standard deviations, where a double holds no probability."""
 _LEAST_TRACE = 1e-9
+
+
+_PRODUCTS = ("SS", "Sy", "uS", "uu", "uy", "yy", "rho")
+"""The arrays of `Levels` that have a row for each progress."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,10 +100,15 @@ class Levels:
             dof=points.noise_dof + len(points),
         )
 
+    @staticmethod
+    def joined(parts: Sequence[Levels]) -> Levels:
+        """The levels of all progresses of `parts`, which have the same points."""
+        products: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _PRODUCTS}
+        return replace(parts[0], **products)
+
     def at(self, progress: NDArray[np.intp], rho: NDArray[np.intp]) -> Levels:
         """One progress and one correlation for each draw: arrays (N,)."""
-        names = ("SS", "Sy", "uS", "uu", "uy", "yy", "rho")
-        return replace(self, **{name: getattr(self, name)[progress, rho, 0] for name in names})
+        return replace(self, **{name: getattr(self, name)[progress, rho, 0] for name in _PRODUCTS})
 
     def squares(self, start: FloatArray, A: FloatArray) -> FloatArray:
         """Q, the weighted sum of squared residuals."""

@@ -53,7 +53,9 @@ def fit_paper(selection: Selection, blank: Fit) -> Fit:
     if dropped := int(np.count_nonzero(selection.curve.compute > 0.0)) - len(curve):
         warnings.append(f"{counted(dropped, 'point')} up to {selection.amount(early)} left out, as published.")
     if np.unique(curve.compute).size < _LEAST_POINTS:
-        return replace(blank, status=Status.TOO_FEW_POINTS, warnings=(*warnings, f"{len(curve)} points are too few for A, B and C_mid."))
+        span = (LEAST_GPU_HOURS if early else blank.window[0], blank.window[1])
+        sentence = f"{counted(len(curve), 'point')}: too few for A, B and C_mid."
+        return replace(blank, window=span, status=Status.TOO_FEW_POINTS, warnings=(*warnings, sentence))
 
     C_mid_grid = _C_MID_GPU_HOURS
     if curve.axis != DEVICE_HOURS:
@@ -61,14 +63,16 @@ def fit_paper(selection: Selection, blank: Fit) -> Fit:
         warnings.append("The published grid of C_mid is in GPU-hours: it was scaled to the last point, and no early points were dropped.")
     low, high = curve.bounds
     optimum = _search(curve, R0, C_mid_grid)
-    if optimum.A in (_A_GRID[0], _A_GRID[-1]):
-        warnings.append("A lies at the end of the published grid: it is not bounded by these points.")
+    is_bounded = _A_GRID[0] < optimum.A < _A_GRID[-1]
+    doubts = () if is_bounded else (f"A lies at the end of the published grid, {optimum.A:g}: it is not bounded by these points.",)
     estimates = {"R0": R0, "A": low + (high - low) * optimum.A, "B": optimum.B, "C_mid": optimum.C_mid}
     best = LawFit(
         law="paper",
         parameters={
-            name: Estimate(value, value, value, source=selection.R0_source if name == "R0" else "fitted")
-            for name, value in estimates.items()
+            "R0": Estimate(R0, R0, R0, source=selection.R0_source),
+            "A": Estimate(estimates["A"] if is_bounded else None, estimates["A"], estimates["A"], identified=is_bounded),
+            "B": Estimate(optimum.B, optimum.B, optimum.B, unit=""),
+            "C_mid": Estimate(optimum.C_mid, optimum.C_mid, optimum.C_mid, unit="compute"),
         },
         rmse=(high - low) * float(np.sqrt(optimum.squares / len(curve))),
         aicc=aicc(optimum.squares, num_points=len(curve), num_free=3),
@@ -76,7 +80,8 @@ def fit_paper(selection: Selection, blank: Fit) -> Fit:
         predict=partial(_band, estimates),
     )
     span = (float(curve.compute[0]), float(curve.compute[-1]))
-    return replace(blank, window=span, best=best, warnings=tuple(warnings))
+    status = Status.OK if is_bounded else Status.NOT_IDENTIFIED
+    return replace(blank, window=span, status=status, best=best, warnings=tuple(warnings), doubts=doubts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ are the quantiles of one array.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -22,6 +23,8 @@ from scalerl.curves.result import Band
 from scalerl.records.curve import FloatArray
 
 NUM_DRAWS = 4096
+_NUMBERS_AT_ONCE = 1_000_000
+"""Progress of cells at points that is held in memory together: 8 MB for each array."""
 _COLUMNS_AT_ONCE = 256
 """Amounts of compute whose draws are held in memory together: 8 MB for each array."""
 _NEGLIGIBLE = 1e-5
@@ -72,6 +75,12 @@ class Posterior:
         mean: FloatArray = start + (A - start) * self.progress(log_compute)
         return mean
 
+    def expected(self, log_compute: FloatArray) -> FloatArray:
+        """(k,) the posterior mean of the law's mean at `log_compute` (k,)."""
+        parts = range(0, log_compute.size, _COLUMNS_AT_ONCE)
+        expected: FloatArray = np.concatenate([self.mean(log_compute[first : first + _COLUMNS_AT_ONCE]).mean(axis=0) for first in parts])
+        return expected
+
     def band(self, compute: FloatArray, *, level: float) -> Band:
         """The central interval of one new evaluation at each of `compute` (k,), in the curve's units."""
         tail = 0.5 * (1.0 - level)
@@ -100,8 +109,12 @@ def posterior(law: Law, points: Points) -> Posterior:
     parameters = law.parameters(points.log_last)
 
     def levels_at(log_parameters: FloatArray) -> Levels:
-        progress = law.progress(points.log_compute, *log_parameters.T[..., np.newaxis])
-        return Levels.of(points, progress, fixed_start=fixed_start(law, points))
+        num_parts = math.ceil(len(log_parameters) * len(points) / _NUMBERS_AT_ONCE)
+        parts = [
+            Levels.of(points, law.progress(points.log_compute, *part.T[..., np.newaxis]), fixed_start=fixed_start(law, points))
+            for part in np.array_split(log_parameters, max(num_parts, 1))
+        ]
+        return Levels.joined(parts)
 
     cells = refined(parameters, lambda centre: levels_at(centre).nodes().log_likelihood)
     log_evidence = float(np.logaddexp.reduce(cells.log_mass))

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,7 +17,7 @@ from scalerl.records.curve import Curve, FloatArray
 
 
 class Status(StrEnum):
-    """The answer in one word; each member's docstring is the sentence that a reader gets."""
+    """The answer in one word; members say what they mean."""
 
     OK = "ok"
     """The ceiling is bounded by the points."""
@@ -42,7 +42,9 @@ class Estimate:
     high: float
     identified: bool = True
     source: str = "fitted"
-    """`fitted`, `measured` (at zero compute), `given` (by the user) or `fixed` (by the law)."""
+    """`fitted`, `measured` (at zero compute), `given` (by the user), or `prior` where the points say nothing."""
+    unit: Literal["reward", "compute", ""] = "reward"
+    """What it is counted in: as the log's rewards, on the curve's axis, or a plain number."""
 
     def to_dict(self) -> dict[str, Any]:
         """The parameter's entry of `scalerl fit --json`."""
@@ -51,7 +53,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Band:
-    """A law's mean reward over an array of compute, with an interval; all arrays of one shape."""
+    """A law's mean reward over an array of compute, with the predictive interval of one new evaluation; arrays of one shape."""
 
     compute: FloatArray
     mean: FloatArray
@@ -117,6 +119,9 @@ class Fit:
     """Other laws on the same points."""
     forecasts: tuple[Forecast, ...] = ()
     warnings: tuple[str, ...] = ()
+    """What was assumed or left out."""
+    doubts: tuple[str, ...] = ()
+    """Reasons not to believe the answer as it stands."""
 
     @property
     def parameters(self) -> Mapping[str, Estimate]:
@@ -140,17 +145,20 @@ class Fit:
 
     def to_dict(self) -> dict[str, Any]:
         """The curve's entry of `scalerl fit --json`, in plain numbers."""
-        unknown = Estimate(None, self.curve.bounds[0], self.curve.bounds[1], identified=False)
+        low, high = self.curve.bounds
+        unknown = {
+            "R0": Estimate(None, low, high, identified=False, source="prior"),
+            "A": Estimate(None, low, high, identified=False, source="prior"),
+            "B": Estimate(None, 0.0, math.inf, identified=False, source="prior", unit=""),
+            "C_mid": Estimate(None, 0.0, math.inf, identified=False, source="prior", unit="compute"),
+        }
         return {
             "name": self.curve.name,
             "points": len(self.fitted),
             "window": list(self.window),
             "status": str(self.status),
             "law": self.best.law if self.best else None,
-            "R0": self.parameters.get("R0", unknown).to_dict(),
-            "A": self.parameters.get("A", unknown).to_dict(),
-            "B": self.parameters.get("B", Estimate(None, 0.0, np.inf, identified=False)).to_dict(),
-            "C_mid": self.parameters.get("C_mid", Estimate(None, 0.0, np.inf, identified=False)).to_dict(),
+            **{name: estimate.to_dict() for name, estimate in {**unknown, **self.parameters}.items()},
             "rmse": self.best.rmse if self.best else None,
             "least_squares": dict(self.best.least_squares) if self.best else None,
             "forecasts": [forecast.to_dict() for forecast in self.forecasts],
@@ -164,14 +172,15 @@ class Fit:
                 }
                 for fit in self.alternatives
             ],
-            "warnings": [*self.curve.notes, *self.warnings],
+            "warnings": [*self.doubts, *self.warnings],
+            "notes": list(self.curve.notes),
         }
 
     def __str__(self) -> str:
         axis = self.curve.axis.unit
         parts = [f"{self.curve.name}: {self.status}"]
         for name, estimate in self.parameters.items():
-            unit = f" {axis}" if name == "C_mid" else ""
+            unit = f" {axis}" if estimate.unit == "compute" else ""
             value = "not identified" if estimate.value is None else f"{format_number(estimate.value)}{unit}"
             parts.append(f"{name} {value} ({format_number(estimate.low)} .. {format_number(estimate.high)})")
         return ", ".join(parts)

@@ -8,7 +8,13 @@ import numpy as np
 
 from scalerl.core.errors import UsageError
 from scalerl.core.units import counted, format_number
+from scalerl.curves.checks import noise_sd
 from scalerl.records.curve import Curve
+
+_FEWEST_TO_CONTRADICT = 6
+"""Points from which on a start level can be contradicted ..."""
+_LEAST_CONTRADICTION = 0.02
+"""... by first rewards that lie lower by this share of the range, and by five times the noise."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,6 +32,7 @@ class Selection:
     R0_source: str
     """`given`, `measured` or `fitted`."""
     warnings: tuple[str, ...]
+    doubts: tuple[str, ...] = ()
 
     @staticmethod
     def of(curve: Curve, *, r0: str | float, window: tuple[float, float] | None) -> Selection:
@@ -67,7 +74,20 @@ class Selection:
             warnings.append(f"{outside} of {counted(len(curve), 'point')} outside the window left out.")
         inside = curve.compute[chosen & in_window]
         span = (float(inside[0]), float(inside[-1])) if inside.size else (low, low)
-        return Selection(curve.at(chosen), span, window is not None, R0, source, tuple(warnings))
+        selected = Selection(curve.at(chosen), span, window is not None, R0, source, tuple(warnings))
+        return selected._without_contradiction()
+
+    def _without_contradiction(self) -> Selection:
+        """A start level that was given far above the first rewards is left free, and that is doubtful: no law climbs from there."""
+        reward = self.curve.reward
+        if self.R0 is None or reward.size < _FEWEST_TO_CONTRADICT:
+            return self
+        low, high = self.curve.bounds
+        begin = float(np.median(reward[: max(reward.size // 4, 3)]))
+        if self.R0 - begin <= max(_LEAST_CONTRADICTION * (high - low), 5.0 * noise_sd(reward)):
+            return self
+        sentence = f"R0 = {self.R0:g} lies above the first rewards, about {format_number(begin)}: it was not used, and R0 is free."
+        return replace(self, R0=None, R0_source="fitted", doubts=(sentence,))
 
     def after(self, compute: float) -> Selection:
         """Without the points of positive compute up to `compute`."""

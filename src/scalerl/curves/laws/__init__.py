@@ -12,7 +12,8 @@ A new law is one file, e.g. `exponential.py` for mean = A - (A - R0) exp(-C / c)
         def parameters(self, log_last: float) -> tuple[Parameter, ...]:
             return (Parameter("c", -1.0, log_last + math.log(10.0), is_compute=True),)
 
-        def progress(self, log_compute: FloatArray, log_c: FloatArray) -> FloatArray:
+        def progress(self, log_compute: FloatArray, *log_parameters: FloatArray) -> FloatArray:
+            (log_c,) = log_parameters
             return -np.expm1(-np.exp(log_compute - log_c))
 
 Laws see log compute relative to the first point of positive compute, so that units of compute cannot matter: that
