@@ -1,7 +1,9 @@
 """Folds over hand-made logs: every expected number is summed by hand in the comment beside it."""
 
 import itertools
+import math
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,10 +11,20 @@ from hypothesis import strategies as st
 from scalerl.accounting.curves import CurveFold
 from scalerl.accounting.ledger import LedgerFold
 from scalerl.accounting.metrics import MetricsFold
-from scalerl.core.errors import DataError
+from scalerl.core.errors import CorruptLogError, DataError
 from scalerl.core.units import DEVICE_HOURS, FLOPS, STEPS, TOKENS, USD
 from scalerl.records.cost import Activity, Cost
-from scalerl.records.events import CheckpointStarted, Evaluated, GroupFinished, Resumed, RunEntry, RunStarted, Spent, StepFinished
+from scalerl.records.events import (
+    BaseReady,
+    CheckpointStarted,
+    Evaluated,
+    GroupFinished,
+    Resumed,
+    RunEntry,
+    RunStarted,
+    Spent,
+    StepFinished,
+)
 from scalerl.records.rollout import Outcome
 
 GENERATE, TRAIN, IDLE, EVALUATE, GRADE = Activity.GENERATE, Activity.TRAIN, Activity.IDLE, Activity.EVALUATE, Activity.GRADE
@@ -158,7 +170,7 @@ def test_an_evaluation_without_grades_is_no_point_and_one_of_an_unknown_version_
     log = entries((0, RunStarted(recipe_hash="abc", num_devices=1)), (1, Evaluated(task="t", version=0, num_passed=0, num_graded=0)))
     assert folded(CurveFold(), log).tasks() == []
     log = entries((0, RunStarted(recipe_hash="abc", num_devices=1)), (1, Evaluated(task="t", version=3, num_passed=1, num_graded=2)))
-    with pytest.raises(DataError, match="version 3 was evaluated but never made"):
+    with pytest.raises(DataError, match="version 3 was evaluated, but is not among the latest ones made"):
         folded(CurveFold(), log)
 
 
@@ -203,6 +215,77 @@ def test_a_version_evaluated_before_the_crash_can_be_evaluated_again():
     curve = folded(CurveFold(), log).curve("t", axis=DEVICE_HOURS)
     assert curve.reward.tolist() == [0.25, 0.5]
     assert (curve.compute * 3600.0).tolist() == pytest.approx([1.0, 4.0])
+
+
+def test_what_the_base_took_is_booked_and_not_on_the_axis():
+    """A warm start of an hour on two devices, then a step of 10 s."""
+    log = entries(
+        (0, RunStarted(recipe_hash="a", num_devices=2, usd_per_device_hour=3.6)),
+        (3600, Spent(costs=(cost("trainer:0", Activity.WARM_START, 3600.0, flops=1e15), cost("generator:0", IDLE, 3600.0)))),
+        (3600, BaseReady()),
+        (3600, Evaluated(task="t", version=0, num_passed=1, num_graded=10)),
+        (3610, StepFinished(step=1, version=1, costs=(cost("trainer:0", TRAIN, 10.0, flops=1e9),))),
+        (3610, Evaluated(task="t", version=1, num_passed=5, num_graded=10)),
+    )
+    fold = folded(CurveFold(), log)
+    assert (fold.curve("t", axis=DEVICE_HOURS).compute * 3600.0).tolist() == pytest.approx([0.0, 20.0])
+    assert fold.curve("t").compute.tolist() == [0.0, 1e9]
+    assert fold.spending.useful.usd == pytest.approx(0.02)
+    ledger = folded(LedgerFold(), log).ledger()
+    assert ledger.elapsed_device_s == 7220.0
+    assert next(row.flops for row in ledger.rows if row.activity == "warm_start") == 1e15
+
+
+def test_evaluations_of_several_tasks_may_end_in_any_order():
+    log = entries(
+        (0, RunStarted(recipe_hash="a", num_devices=1)),
+        (1, StepFinished(step=1, version=1)),
+        (2, StepFinished(step=2, version=2)),
+        (3, Evaluated(task="math", version=2, num_passed=1, num_graded=2)),
+        (4, Evaluated(task="code", version=1, num_passed=1, num_graded=4)),
+    )
+    assert folded(CurveFold(), log).curve("code", axis=DEVICE_HOURS).reward.tolist() == [0.25]
+
+
+def test_third_parties_dollars_alone_are_not_what_a_run_costs():
+    log = entries(
+        (0, RunStarted(recipe_hash="a", num_devices=1)),
+        (1, StepFinished(step=1, version=1, costs=(cost(None, GRADE, 1.0, usd=5.0),))),
+        (2, Evaluated(task="t", version=1, num_passed=1, num_graded=2)),
+    )
+    with pytest.raises(DataError, match="does not know its USD"):
+        folded(CurveFold(), log).curve("t", axis=USD)
+    assert next(row.usd for row in folded(LedgerFold(), log).ledger().rows if row.activity == "grade") == 5.0
+
+
+def test_a_resume_from_no_checkpoint_is_damage():
+    log = entries((0, RunStarted(recipe_hash="a", num_devices=1)), (1, Resumed(from_seq=0)))
+    with pytest.raises(CorruptLogError, match="resumed from event 0, which is no checkpoint"):
+        folded(CurveFold(), log)
+
+
+def test_state_stays_small_without_evaluations_too():
+    fold, time_s = CurveFold(), 0.0
+    sizes = []
+    for step in range(1, 6001):
+        time_s += 10.0
+        fold.update(RunEntry(step, time_s, StepFinished(step=step, version=step)))
+        if step % 3000 == 0:
+            sizes.append(len(fold.state()))
+    assert sizes[1] < 1.1 * sizes[0]
+
+
+def test_metrics_that_are_not_finite_are_absent_not_zero():
+    events = (RunStarted(recipe_hash="a", num_devices=1), StepFinished(step=1, version=1, metrics={"loss": math.nan, "norm": 2.0}))
+    log = [msgspec.json.decode(msgspec.json.encode(entry), type=RunEntry) for entry in entries(*((0, event) for event in events))]
+    row = MetricsFold().update(log[1])
+    assert row.trainer == {"loss": None, "norm": 2.0}
+
+
+@pytest.mark.parametrize("wrong", [{"seconds": math.nan}, {"flops": math.inf}, {"tokens": -1}, {"usd": -0.5}])
+def test_a_cost_is_finite_and_not_negative(wrong):
+    with pytest.raises(ValueError, match="a cost is finite and not negative"):
+        Cost("d", TRAIN, **wrong)
 
 
 def test_a_resume_without_checkpoint_wastes_everything():

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from scalerl.core.clock import ManualClock
 from scalerl.core.errors import CorruptLogError, DataError, OccupiedError, ScalerlError
-from scalerl.core.events import LogReader, LogWriter
+from scalerl.core.events import LogReader
+from scalerl.core.log_writer import LogWriter
 
 
 class Note(msgspec.Struct, frozen=True, tag_field="kind", tag="note"):
@@ -61,7 +62,7 @@ def test_a_torn_last_line_is_cut_and_reported_wherever_it_tore(tmp_path, length)
     assert read(path) == (["first", "again"], 0)
 
 
-@pytest.mark.parametrize("tail", [b"\x00" * 100, b"\x00" * 40 + b"\n", b'{"seq": 1}\n', b"\xff\xfe\n", b"\n"])
+@pytest.mark.parametrize("tail", [b"\x00" * 100, b"\x00" * 40 + b"\n", b"\xff\xfe\n", b"\n"])
 def test_a_last_line_of_rubbish_is_cut_too(tmp_path, tail):
     path = tmp_path / "events.jsonl"
     written(path, ["first"])
@@ -94,9 +95,48 @@ def test_two_damaged_lines_at_the_end_are_no_tear(tmp_path):
     path = tmp_path / "events.jsonl"
     written(path, ["a"])
     path.write_bytes(path.read_bytes() + b"x\ny\n")
-    with pytest.raises(CorruptLogError, match="last two lines"):
+    with pytest.raises(CorruptLogError, match="its last line is damaged"):
         LogWriter(path, Note, clock=ManualClock())
     assert path.read_bytes().endswith(b"x\ny\n")
+
+
+def test_a_whole_line_of_a_newer_version_is_never_cut(tmp_path):
+    path = tmp_path / "events.jsonl"
+    written(path, ["a"])
+    whole = path.read_bytes() + b'{"seq":1,"time_s":0.0,"event":{"kind":"pushed"}}\n'
+    path.write_bytes(whole)
+    for use in (lambda: LogWriter(path, Note, clock=ManualClock()), lambda: read(path)):
+        with pytest.raises(CorruptLogError, match="of another version"):
+            use()
+    assert path.read_bytes() == whole
+
+
+def test_a_reader_of_a_log_that_is_being_written_stops_at_the_half_line(tmp_path):
+    path = tmp_path / "events.jsonl"
+    written(path, ["a", "b", "c"])
+    first, second, third = path.read_bytes().splitlines(keepends=True)
+    # What a file object yields when the rest of a line arrives between two reads.
+    reader = LogReader(path, Note)
+    assert [entry.event.text for entry in reader._entries(iter([first, second[:9], second[9:], third]))] == ["a"]
+
+
+class Measured(msgspec.Struct, frozen=True, tag_field="kind", tag="measured"):
+    loss: float
+
+
+def test_an_event_that_could_not_be_read_back_is_refused_and_the_log_stays_whole(tmp_path):
+    path = tmp_path / "events.jsonl"
+    with LogWriter(path, Measured, clock=ManualClock()) as log:
+        log.append(Measured(0.5))
+        with pytest.raises(ScalerlError, match=r"event 1 could not be read back.*look for NaN"):
+            log.append(Measured(float("nan")))
+        log.append(Measured(0.25))
+    assert [entry.event.loss for entry in LogReader(path, Measured)] == [0.5, 0.25]
+
+
+def test_a_log_that_cannot_be_opened_is_one_sentence(tmp_path):
+    with pytest.raises(ScalerlError, match=r"the event log cannot be opened .Is a directory"):
+        LogWriter(tmp_path, Note, clock=ManualClock())
 
 
 def _append_from_another_process(path, queue):

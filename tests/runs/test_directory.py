@@ -1,6 +1,8 @@
 """The run directory: complete when it exists, never overwritten, read back as it was written."""
 
+import errno
 import json
+import os
 
 import pytest
 
@@ -49,6 +51,17 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path, recipe):
     (tmp_path / "file").write_text("")
     with pytest.raises(ScalerlError, match="the folder cannot be made"):
         RunDirectory.create(tmp_path / "file" / "run", recipe, clock=ManualClock())
+
+
+def test_a_run_that_could_not_be_made_leaves_nothing(tmp_path, recipe, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ScalerlError, match="No space left"):
+        RunDirectory.create(tmp_path / "run", recipe, clock=ManualClock())
+    monkeypatch.undo()
+    assert RunDirectory.create(tmp_path / "run", recipe, clock=ManualClock()).recipe == recipe
 
 
 def test_what_is_no_run_is_told(tmp_path, run):

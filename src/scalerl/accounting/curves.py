@@ -12,10 +12,13 @@ import msgspec
 
 from scalerl.accounting.fold import Fold
 from scalerl.accounting.spending import Amounts, Spending
-from scalerl.core.errors import DataError
+from scalerl.core.errors import CorruptLogError, DataError
 from scalerl.core.units import DEVICE_HOURS, FLOPS, TOKENS, USD, Axis
 from scalerl.records.curve import Curve
-from scalerl.records.events import CheckpointStarted, Evaluated, Resumed, RunEntry, RunStarted, StepFinished
+from scalerl.records.events import BaseReady, Evaluated, Resumed, RunEntry, RunStarted, StepFinished
+
+_LATEST_VERSIONS = 1024
+"""An evaluation may run this many steps behind the trainer."""
 
 RUN_AXES: tuple[Axis, ...] = (FLOPS, DEVICE_HOURS, TOKENS, USD)
 """Axes of our own runs, the default first: FLOPs compare between machines."""
@@ -31,50 +34,57 @@ class Point(msgspec.Struct, frozen=True):
     amounts: Amounts
 
 
+class Made(msgspec.Struct, frozen=True):
+    """The event after which a version existed, and what had been spent by then."""
+
+    seq: int
+    amounts: Amounts
+
+
 class CurveFold(Fold):
     """Collects the evaluations of each task, with what had been spent when their version was made."""
 
     points: dict[str, list[Point]] = {}
     spending: Spending = msgspec.field(default_factory=Spending)
-    made: dict[int, Amounts] = {}
-    """What had been spent when each version was made that may still be evaluated."""
-    checkpoints: dict[int, dict[int, Amounts]] = {}
-    """`made` at each checkpoint, by the event at which it was captured."""
+    made: dict[int, Made] = {}
+    """The latest versions: those that may still be evaluated."""
 
     def update(self, entry: RunEntry) -> None:
         """Take in one entry, in order."""
         self.spending.update(entry)
         event = entry.event
-        if isinstance(event, RunStarted):
-            self._make(0)
+        if isinstance(event, RunStarted | BaseReady):
+            self.made = {0: Made(entry.seq, Amounts())}
         elif isinstance(event, StepFinished):
-            self._make(event.version)
+            self._make(event.version, entry.seq)
         elif isinstance(event, Evaluated):
             self._evaluate(entry.seq, event)
-        elif isinstance(event, CheckpointStarted):
-            self.checkpoints[entry.seq] = dict(self.made)
         elif isinstance(event, Resumed):
             self._roll_back(event.from_seq)
 
-    def _make(self, version: int) -> None:
+    def _make(self, version: int, seq: int) -> None:
         # A step without update leaves the version, and what it took, as they were.
-        if version not in self.made:
-            self.made[version] = msgspec.structs.replace(self.spending.useful)
+        if version in self.made:
+            return
+        self.made[version] = Made(seq, msgspec.structs.replace(self.spending.useful))
+        if len(self.made) > _LATEST_VERSIONS:
+            del self.made[min(self.made)]
 
     def _evaluate(self, seq: int, event: Evaluated) -> None:
         if event.version not in self.made:
-            raise DataError(
-                f"version {event.version} was evaluated but never made", where=f"event {seq}", remedy="restore the log from a copy"
+            raise CorruptLogError(
+                f"version {event.version} was evaluated, but is not among the latest ones made",
+                where=f"event {seq}",
+                remedy="restore the log from a copy",
             )
         if event.num_graded:
-            point = Point(seq, event.version, event.num_passed, event.num_graded, self.made[event.version])
+            point = Point(seq, event.version, event.num_passed, event.num_graded, self.made[event.version].amounts)
             self.points.setdefault(event.task, []).append(point)
-        # Evaluations come in the order of versions: older ones will not be asked for again.
-        self.made = {version: amounts for version, amounts in self.made.items() if version >= event.version}
 
     def _roll_back(self, seq: int) -> None:
         self.points = {task: [point for point in points if point.seq <= seq] for task, points in self.points.items()}
-        self.made = dict(self.checkpoints.get(seq, {0: Amounts()}))
+        kept = {version: made for version, made in self.made.items() if made.seq <= seq}
+        self.made = kept or {0: Made(seq, Amounts())}
 
     def curve(self, task: str, *, axis: Axis = FLOPS, name: str = "", source: str = "") -> Curve:
         """The curve of `task` on `axis`.
@@ -91,7 +101,7 @@ class CurveFold(Fold):
             [_on_axis(point.amounts, axis, source) for point in points],
             [point.num_passed / point.num_graded for point in points],
             trials=[point.num_graded for point in points],
-            metric=f"{task} pass rate",
+            metric="pass_rate",
             source=source,
             wasted_compute=self.wasted(axis),
         )

@@ -55,8 +55,8 @@ class MetricsRow(msgspec.Struct, frozen=True, kw_only=True):
     age_mean: float | None
     """Over the trained groups, in versions."""
     age_largest: int | None
-    trainer: dict[str, float]
-    """What the trainer measured."""
+    trainer: dict[str, float | None]
+    """What the trainer measured; None where it was not finite."""
 
     def flat(self) -> dict[str, Any]:
         """The row as trackers take it: one level, the trainer's metrics under `trainer/`."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import msgspec
 
+from scalerl.core.errors import CorruptLogError
 from scalerl.core.units import DEVICE_HOURS, FLOPS, TOKENS, USD, Axis
 from scalerl.records.cost import Activity
-from scalerl.records.events import CheckpointStarted, Evaluated, Resumed, RunEntry, RunStarted
+from scalerl.records.events import BaseReady, CheckpointStarted, Evaluated, Resumed, RunEntry, RunStarted
 
 OFF_AXIS = frozenset({Activity.EVALUATE, Activity.WARM_START})
-"""Work that is booked but not part of the compute that a curve is drawn against."""
+"""Work whose FLOPs, tokens and dollars are booked but not part of the compute that a curve is drawn against."""
 
 
 class Amounts(msgspec.Struct):
@@ -60,10 +61,13 @@ class Spending(msgspec.Struct):
         if isinstance(event, RunStarted):
             self.num_devices, self.usd_per_device_hour = event.num_devices, event.usd_per_device_hour
         elif isinstance(event, Evaluated):
-            self._add_wall_time(-event.blocked_s)
+            self._add_wall_time(-min(event.blocked_s, self.useful.device_s / max(self.num_devices, 1)))
         for cost in event.costs:
             if cost.activity not in OFF_AXIS:
-                self.useful.add(flops=cost.flops, tokens=cost.tokens, usd=cost.usd or None)
+                # Third parties' dollars alone are not what a run costs whose own devices have no price.
+                self.useful.add(flops=cost.flops, tokens=cost.tokens, usd=None if self.usd_per_device_hour is None else cost.usd)
+        if isinstance(event, BaseReady):
+            self.useful = Amounts()
         if isinstance(event, CheckpointStarted):
             self.checkpoints[entry.seq] = msgspec.structs.replace(self.useful)
 
@@ -73,7 +77,9 @@ class Spending(msgspec.Struct):
         self.useful.add(device_s=device_s, usd=None if price is None else price * device_s / 3600.0)
 
     def _roll_back(self, seq: int) -> None:
-        """Return to the checkpoint captured at event `seq`; without one the run begins anew and all so far is waste."""
+        """Return to the checkpoint captured at event `seq`, or to the beginning."""
+        if seq >= 0 and seq not in self.checkpoints:
+            raise CorruptLogError(f"the run was resumed from event {seq}, which is no checkpoint", remedy="restore the log from a copy")
         spent, kept = self.useful, self.checkpoints.get(seq, Amounts())
         self.wasted.add(
             device_s=spent.device_s - kept.device_s,

@@ -26,8 +26,10 @@ import pkgutil
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, ValidationInfo, field_validator
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -41,16 +43,23 @@ if TYPE_CHECKING:
 class Settings(BaseModel):
     """A frozen record that a person writes: unknown keys are errors, field docstrings are their documentation."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     @field_validator("*", mode="before")
     @classmethod
     def _not_boolean(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuse true and false where no boolean is asked for: read as 1 and 0 they would hide a mistake."""
-        annotation = cls.model_fields[str(info.field_name)].annotation
-        if isinstance(value, bool) and annotation in (int, float, int | None, float | None):
-            raise ValueError(f"'{str(value).lower()}' is no number")
+        if _only_numbers(cls.model_fields[str(info.field_name)].annotation):
+            for item in value if isinstance(value, (list, tuple)) else [value]:
+                if isinstance(item, bool):
+                    raise ValueError(f"'{str(item).lower()}' is no number")
         return value
+
+
+def _only_numbers(annotation: Any) -> bool:
+    """Whether an annotation asks for numbers and nothing else: `float`, `int | None`, `tuple[int, ...]`."""
+    parts = get_args(annotation)[:1] if get_origin(annotation) is Annotated else get_args(annotation)
+    return all(_only_numbers(part) for part in parts) if parts else annotation in (int, float, NoneType, Ellipsis)
 
 
 class Component(Settings):
@@ -128,12 +137,12 @@ class Family:
 
         Raises:
             UnknownNameError: there is none; the message proposes the nearest.
-            UsageError: its file does not define exactly one component.
+            UsageError: its file does not define exactly one component, or is a plug-in's and cannot be imported.
         """
         modules = self.modules()
         if name not in modules:
             raise unknown_name(self.kind, name, modules)
-        return self._component_of(importlib.import_module(modules[name]))
+        return self._component_of(self._imported(modules[name]))
 
     def classes(self) -> dict[str, type[Any]]:
         """Every component class by name. Imports them all: for tests and listings."""
@@ -144,8 +153,20 @@ class Family:
 
         Raises:
             UnknownNameError: no component of that name.
-            pydantic.ValidationError: the settings do not fit it.
+            UsageError: there is no type, or the settings do not fit it.
         """
+        try:
+            return self._validated(selection)
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(map(str, first["loc"]))
+            raise UsageError(
+                f"{key}: {first['msg']}" if key else first["msg"],
+                where=f"{self.kind} '{error.title}'",
+                remedy=f"select it with its settings, {{'type': ..., '{key}': ...}}" if key else "mend its settings",
+            ) from None
+
+    def _validated(self, selection: str | Mapping[str, Any]) -> Any:
         settings = {"type": selection} if isinstance(selection, str) else dict(selection)
         name = settings.pop("type", None)
         if not isinstance(name, str):
@@ -159,7 +180,7 @@ class Family:
         if not isinstance(value, (str, Mapping)):
             raise PydanticCustomError("component", "a name or a table with 'type' selects one of the {family}", {"family": self.name})
         try:
-            return self.select(value)
+            return self._validated(value)
         except ScalerlError as error:
             raise PydanticCustomError("selection", "{what}", {"what": error.what, "remedy": error.remedy}) from error
         except ValidationError as error:
@@ -168,8 +189,15 @@ class Family:
 
     def _plugin_modules(self) -> Iterator[tuple[str, str]]:
         for module in plugin_modules(self.entry_point_group):
-            package_modules = list(_modules_of(module))
-            yield from package_modules or [(module.rpartition(".")[2], module)]
+            with importing_plugin(module):
+                is_package = _search_locations(module) is not None
+            yield from _modules_of(module) if is_package else [(module.rpartition(".")[2], module)]
+
+    def _imported(self, module: str) -> ModuleType:
+        if module.rpartition(".")[0] == self.package:
+            return importlib.import_module(module)
+        with importing_plugin(module):
+            return importlib.import_module(module)
 
     def _component_of(self, module: ModuleType) -> type[Component]:
         classes = [
@@ -200,13 +228,27 @@ def plugin_modules(group: str) -> list[str]:
     return [entry_point.module for entry_point in _entry_points(group, tuple(sys.path))]
 
 
-def _modules_of(package: str) -> Iterator[tuple[str, str]]:
-    """The public modules directly inside `package` as (name, dotted path); nothing if it is a plain module or absent."""
+@contextmanager
+def importing_plugin(module: str) -> Iterator[None]:
+    """Tell whatever goes wrong while a plug-in's `module` is imported as a UsageError that names it."""
     try:
-        spec = importlib.util.find_spec(package)
+        yield
+    except Exception as error:  # Somebody else's code runs here, and may fail in any way.
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UsageError(f"this plug-in cannot be imported ({reason})", where=module, remedy="mend or uninstall it") from error
+
+
+def _search_locations(module: str) -> list[str] | None:
+    """The folders of a package; None for a plain module and for one that does not exist."""
+    try:
+        spec = importlib.util.find_spec(module)
     except ModuleNotFoundError:
-        return
-    locations = spec.submodule_search_locations if spec else None
-    for info in pkgutil.iter_modules(locations or []):
+        return None
+    return spec.submodule_search_locations if spec else None
+
+
+def _modules_of(package: str) -> Iterator[tuple[str, str]]:
+    """The public modules directly inside `package` as (name, dotted path)."""
+    for info in pkgutil.iter_modules(_search_locations(package) or []):
         if not info.name.startswith("_") and not info.ispkg:
             yield info.name, f"{package}.{info.name}"

@@ -43,14 +43,20 @@ AXES = {axis.name: axis for axis in (DEVICE_HOURS, FLOPS, TOKENS, USD, SECONDS, 
 
 _MULTIPLIERS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e15, "E": 1e18, "Z": 1e21}
 _UNIT_WORDS = {
-    DEVICE_HOURS: ("gpuhours", "gpuhour", "gpuh", "devicehours", "devicehour", "deviceh", "hours", "hour", "h"),
-    FLOPS: ("flops", "flop"),
-    TOKENS: ("tokens", "token", "tok"),
-    USD: ("usd", "$", "dollars", "dollar"),
-    SECONDS: ("seconds", "second", "sec", "s"),
-    ROLLOUTS: ("completions", "completion", "rollouts", "rollout", "samples", "sample"),
-    STEPS: ("steps", "step"),
+    # Hours of wall clock are no device-hours: "48h" on 32 devices would be wrong by 32 times.
+    DEVICE_HOURS: dict.fromkeys(("gpuhours", "gpuhour", "gpuh", "devicehours", "devicehour", "deviceh"), 1.0),
+    FLOPS: dict.fromkeys(("flops", "flop"), 1.0),
+    TOKENS: dict.fromkeys(("tokens", "token", "tok"), 1.0),
+    USD: dict.fromkeys(("usd", "$", "dollars", "dollar"), 1.0),
+    SECONDS: {
+        **dict.fromkeys(("seconds", "second", "sec", "s"), 1.0),
+        **dict.fromkeys(("minutes", "minute", "min"), 60.0),
+        **dict.fromkeys(("hours", "hour", "h"), 3600.0),
+    },
+    ROLLOUTS: dict.fromkeys(("completions", "completion", "rollouts", "rollout", "samples", "sample"), 1.0),
+    STEPS: dict.fromkeys(("steps", "step"), 1.0),
 }
+"""By axis: the words for its unit, lower case without spaces and hyphens, and how much of it each stands for."""
 _QUANTITY = re.compile(r"\s*(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(?P<word>.*?)\s*")
 
 
@@ -85,11 +91,10 @@ def _multiplier(word: str, axis: Axis, text: str, where: str | None) -> float:
     """The factor that `word` (a metric prefix, a unit, or both) puts before a number on `axis`."""
     if word in _MULTIPLIERS:
         return _MULTIPLIERS[word]
-    if word.casefold() == axis.unit.casefold() or _plain(word) in _UNIT_WORDS.get(axis, ()):
-        return 1.0
-    prefix, unit = word[0], word[1:].strip()
-    if prefix in _MULTIPLIERS and (unit.casefold() == axis.unit.casefold() or _plain(unit) in _UNIT_WORDS.get(axis, ())):
-        return _MULTIPLIERS[prefix]
+    for factor, unit in ((1.0, word), (_MULTIPLIERS.get(word[0], math.nan), word[1:].strip())):
+        amount = 1.0 if unit.casefold() == axis.unit.casefold() else _UNIT_WORDS.get(axis, {}).get(_plain(unit), math.nan)
+        if math.isfinite(factor * amount):
+            return factor * amount
     raise UnitError(f"'{text}' is not in {axis.unit}", where=where, remedy=f"give the amount in {axis.unit}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 
 import msgspec
@@ -44,3 +45,8 @@ class Cost(msgspec.Struct, frozen=True, omit_defaults=True):
     """Dollars billed by a third party; the price of the run's own devices is added by the ledger."""
     detail: str = ""
     """What was waited for, or which grader and model it was."""
+
+    def __post_init__(self) -> None:
+        amounts = (self.seconds, self.flops, self.overhead_flops, self.tokens, self.usd)
+        if not all(0.0 <= amount < math.inf for amount in amounts):
+            raise ValueError(f"a cost is finite and not negative: {self!r}")

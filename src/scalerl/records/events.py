@@ -30,6 +30,10 @@ class RunStarted(_Event, frozen=True, kw_only=True, tag="run_started"):
     usd_per_device_hour: float | None = None
 
 
+class BaseReady(_Event, frozen=True, kw_only=True, tag="base_ready"):
+    """The base model stands: what was spent so far (loading, the warm start) is booked, but not on the curve's axis."""
+
+
 class CheckpointStarted(_Event, frozen=True, kw_only=True, tag="checkpoint_started"):
     """State is captured here: the checkpoint holds everything up to this event and nothing after."""
 
@@ -37,7 +41,7 @@ class CheckpointStarted(_Event, frozen=True, kw_only=True, tag="checkpoint_start
 
 
 class Resumed(_Event, frozen=True, kw_only=True, tag="resumed"):
-    """The run goes on from the checkpoint that was captured at event `from_seq`; what came after it is repeated."""
+    """The run goes on from the checkpoint captured at event `from_seq`, or from the beginning (-1); the rest is repeated."""
 
     from_seq: int
 
@@ -80,8 +84,8 @@ class StepFinished(_Event, frozen=True, kw_only=True, tag="step_finished"):
     """Groups too old to train on."""
     failed: tuple[int, ...] = ()
     cancelled: tuple[int, ...] = ()
-    metrics: dict[str, float] = {}
-    """What the trainer measured: loss, gradient norm, entropy ..."""
+    metrics: dict[str, float | None] = {}
+    """What the trainer measured: loss, gradient norm, entropy ...; what is not finite is written as None."""
 
 
 class Evaluated(_Event, frozen=True, kw_only=True, tag="evaluated"):
@@ -106,5 +110,5 @@ class RunEnded(_Event, frozen=True, kw_only=True, tag="run_ended"):
     reason: str
 
 
-Event = RunStarted | CheckpointStarted | Resumed | GroupFinished | StepFinished | Evaluated | Spent | RunEnded
+Event = RunStarted | BaseReady | CheckpointStarted | Resumed | GroupFinished | StepFinished | Evaluated | Spent | RunEnded
 RunEntry = Entry[Event]

@@ -7,6 +7,7 @@ P prompts, G completions per prompt, T tokens of a completion (unpadded).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -44,6 +45,7 @@ class Score:
     def __post_init__(self) -> None:
         failed = self.outcome is Outcome.FAILED
         assert (self.value is None, self.passed is None) == (failed, failed), "a failed grading, and only that, has no value"
+        assert self.value is None or math.isfinite(self.value), "a score is a finite number"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ runs/NAME/
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,8 +20,9 @@ import msgspec
 
 from scalerl.core.clock import Clock
 from scalerl.core.errors import DataError, OccupiedError, ScalerlError, UsageError
-from scalerl.core.events import LogReader, LogWriter
+from scalerl.core.events import LogReader
 from scalerl.core.files import write_atomically
+from scalerl.core.log_writer import LogWriter
 from scalerl.recipes import Recipe, load_resolved
 from scalerl.records.events import EVENTS_FILE, Event
 from scalerl.runs.manifest import Manifest
@@ -49,8 +51,13 @@ class RunDirectory:
         except OSError as error:
             raise ScalerlError(f"the folder cannot be made ({error.strerror})", where=str(path), remedy="give another --out") from None
         run = cls(path)
-        write_atomically(run.recipe_path, recipe.to_toml())
-        write_atomically(run.manifest_path, msgspec.json.format(msgspec.json.encode(Manifest.of(recipe, clock=clock)), indent=2) + b"\n")
+        try:
+            write_atomically(run.recipe_path, recipe.to_toml())
+            write_atomically(run.manifest_path, Manifest.of(recipe, clock=clock).to_json())
+        except ScalerlError:
+            # Half a run directory would be in use for ever.
+            shutil.rmtree(path, ignore_errors=True)
+            raise
         return run
 
     @classmethod

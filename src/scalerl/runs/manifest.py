@@ -48,6 +48,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             num_cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         )
 
+    def to_json(self) -> bytes:
+        """The manifest as the text of its file."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
+
 
 def _installed(package: str) -> str | None:
     """The version of a package, read from its metadata: importing torch takes seconds."""

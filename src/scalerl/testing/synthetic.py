@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from scalerl.core.clock import ManualClock
-from scalerl.core.events import LogWriter
+from scalerl.core.log_writer import LogWriter
 from scalerl.records.cost import Activity, Cost
 from scalerl.records.events import CheckpointStarted, Evaluated, Event, GroupFinished, RunEnded, RunStarted, StepFinished
 
