@@ -39,7 +39,7 @@ bench-%: .venv/.dev ## Run benchmarks/NAME.py
 	$(BIN)/python benchmarks/$*.py
 
 clean: ## Remove the environment and what tools left behind
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis reports
+	rm -rf .venv .import_linter_cache .pytest_cache .mypy_cache .ruff_cache .hypothesis reports
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

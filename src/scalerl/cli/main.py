@@ -9,10 +9,11 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.metadata
+import os
 import pkgutil
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -72,16 +73,46 @@ app = typer.Typer(
 def scalerl(
     version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")] = False,
 ) -> None:
-    """Know the ceiling before you pay for the climb: fit, forecast and compare RL training runs."""
+    """Know the ceiling before you pay for the climb: fit RL training runs and forecast where they end."""
 
 
 def main() -> None:
     """Run the command line; a user's mistake is one sentence on stderr and an exit code, never a traceback."""
     try:
-        app()
+        code = app(standalone_mode=False)
+        sys.stdout.flush()
     except ScalerlError as error:
-        print(f"scalerl: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        _leave(str(error), error.exit_code)
+    except _CommandLineError as error:
+        if not error.format_message():  # called without arguments: the error is the help itself
+            error.show()
+            sys.exit(error.exit_code)
+        _leave(f"{error.format_message().rstrip('.')}; see {' '.join(['scalerl', *_verb_of(sys.argv)])} --help", error.exit_code)
+    except typer.Abort:
+        _leave("stopped", 130)
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; Python would complain once more when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        _leave(f"the output cannot be written ({error.strerror or error})", 1)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+_CommandLineError: Any = typer.BadParameter.__mro__[2]
+"""The base of what the parser of the command line raises; Typer does not export it by its own name."""
+
+
+def _verb_of(arguments: list[str]) -> list[str]:
+    """The verb in a command line, as far as there is one."""
+    return [argument for argument in arguments[1:2] if argument in verbs()]
+
+
+def _leave(sentence: str, code: int) -> NoReturn:
+    """Say why on stderr, in one line without terminal codes from foreign files, and exit."""
+    line = " ".join("".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in sentence).split())
+    print(f"scalerl: {line}", file=sys.stderr)
+    sys.exit(code)
 
 
 if __name__ == "__main__":
