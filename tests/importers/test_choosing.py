@@ -136,10 +136,14 @@ def test_flags_without_sense_are_usage_errors(flags):
 def test_by_makes_a_curve_of_each_value_and_where_picks_rows(tmp_path):
     path = text(tmp_path / "log.csv", "seed,lr,step,pass_rate\n0,1e-6,1,0.1\n1,1e-6,1,0.2\n0,1e-6,2,0.3\n1,1e-5,1,0.4\n,1e-6,1,0.5\n")
     curves = read_curves(path, choice=Choice.of(by="seed"))
-    assert [(curve.name, curve.reward.tolist()) for curve in curves] == [("0", [0.1, 0.3]), ("1", [0.4])]
+    assert [(curve.name, curve.reward.tolist()) for curve in curves] == [("seed=0", [0.1, 0.3]), ("seed=1", [0.4])]
     assert said(curves[0].notes, "1 row left out: without a value in seed")
     curves = read_curves(path, choice=Choice.of(by="seed, lr"))
-    assert [(curve.name, curve.reward.tolist()) for curve in curves] == [("0 / 1e-6", [0.1, 0.3]), ("1 / 1e-6", [0.2]), ("1 / 1e-5", [0.4])]
+    assert [(curve.name, curve.reward.tolist()) for curve in curves] == [
+        ("seed=0 / lr=1e-6", [0.1, 0.3]),
+        ("seed=1 / lr=1e-6", [0.2]),
+        ("seed=1 / lr=1e-5", [0.4]),
+    ]
     (curve,) = read_curves(path, choice=Choice.of(where=["seed=1.0", "lr=0.00001"]))
     assert curve.reward.tolist() == [0.4]
 
@@ -172,10 +176,10 @@ def test_f3_percent_fraction_and_signed_rewards_get_their_bounds(tmp_path, rewar
     assert note is None or said(curve.notes, note)
 
 
-@pytest.mark.parametrize("rewards", [[0.2, 1.3], [-0.5, 30.0], [20.0, 130.0], [-2.0, 0.5]])
+@pytest.mark.parametrize("rewards", [[0.2, 1.3], [0.2, 9.0], [-0.5, 30.0], [20.0, 130.0], [-2.0, 0.5]])
 def test_f3_other_rewards_need_bounds(tmp_path, rewards):
     path = jsonl(tmp_path / "log.jsonl", [{"gpu_hours": 1.0, "pass_rate": reward} for reward in rewards])
-    with pytest.raises(DataError, match="give --bounds LOW:HIGH"):
+    with pytest.raises(DataError, match="perhaps a sum of rewards; give the least and the largest as --bounds LOW:HIGH"):
         read_curves(path)
     (curve,) = read_curves(path, choice=Choice.of(bounds="-5:200"))
     assert curve.bounds == (-5.0, 200.0)
@@ -214,3 +218,9 @@ def test_the_paper_points_are_read_without_asking_for_columns():
     assert [curve.name for curve in alone][:3] == ["deepseek_grpo", "qwen25_dapo", "scalerl"]
     with pytest.raises(DataError, match="the column 'series' tells"):
         read_curves(PAPER_POINTS)
+
+
+def test_one_column_is_not_both_compute_and_reward(tmp_path):
+    path = text(tmp_path / "log.csv", "gpu_hours,pass_rate\n0.1,0.5\n")
+    with pytest.raises(UsageError, match="'pass_rate' is taken for both compute and reward; choose two columns"):
+        read_curves(path, choice=Choice(x="pass_rate", y="pass_rate"))

@@ -66,8 +66,10 @@ def test_ragged_rows_are_counted_and_a_cut_last_line_is_left_out(tmp_path):
         ("step,acc,acc\n1,0.2,0.3\n", "two columns are called 'acc'"),
         ("a,b\nx,y\n", "it holds no numbers"),
         ("a,b\n1,2\n", "no column looks like a reward; choose one with --y, such as 'a', 'b'"),
+        ('step,note,pass_rate\n1,,0.1\n2,"open,0.2\n3,,0.3\n4,,0.4\n', "a quote on line 3 is never closed; remove or close it"),
+        ('step,note,pass_rate\n1,"' + "x" * 200_000 + '",0.1\n', "line 2 is no CSV .field larger than field limit"),
         ("loss,pass_rate\n1,0.5\n", "no column looks like compute; choose one with --x"),
-        ("step,pass_rate\n1,2.5\n2,-3\n", "neither a fraction nor a percentage; give --bounds"),
+        ("step,pass_rate\n1,2.5\n2,-3\n", "neither a fraction nor a percentage"),
     ],
 )
 def test_unusable_tables_are_one_sentence(tmp_path, content, message):
@@ -80,3 +82,22 @@ def test_unusable_tables_are_one_sentence(tmp_path, content, message):
 def test_a_column_without_numbers_is_not_chosen(tmp_path):
     (curve,) = read_curves(text(tmp_path / "log.csv", "step,gpu_hours,total_flos,pass_rate\n1,,0,0.5\n"))
     assert curve.axis == STEPS
+
+
+def test_a_closed_quote_may_span_lines_and_a_cut_one_is_left_out(tmp_path):
+    (curve,) = read_curves(text(tmp_path / "log.csv", 'gpu_hours,pass_rate,note\n1,0.1,"two\nlines"\n2,0.2,"a"\n3,0.3,"cu'))
+    assert curve.reward.tolist() == [0.1, 0.2, 0.3]
+    assert said(curve.notes, "line 5 has no end")
+
+
+@pytest.mark.parametrize(("tail", "rewards"), [("", [0.1, 0.2]), ("3,0.", [0.1, 0.2])], ids=["after a line", "inside a line"])
+def test_nul_bytes_behind_a_killed_run_are_a_torn_tail(tmp_path, tail, rewards):
+    (curve,) = read_curves(text(tmp_path / "log.csv", f"gpu_hours,pass_rate\n1,0.1\n2,0.2\n{tail}" + "\0" * 4096))
+    assert curve.reward.tolist() == rewards
+    assert said(curve.notes, "line 4 left out: the last line was cut short")
+
+
+@pytest.mark.parametrize("name", ["log.csv", "log.txt"])
+def test_blank_lines_before_the_header_are_skipped(tmp_path, name):
+    (curve,) = read_curves(text(tmp_path / name, "\n  \r\ngpu_hours;pass_rate\n1;0.1\n2;0.2\n"))
+    assert curve.reward.tolist() == [0.1, 0.2]

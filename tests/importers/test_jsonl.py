@@ -78,3 +78,14 @@ def test_300_000_rows_take_seconds_and_little_memory(tmp_path, capsys):
     assert points == 3000
     assert cpu_s < 20
     assert peak_mib < 300
+
+
+def test_nul_bytes_behind_a_killed_run_are_a_torn_tail(tmp_path):
+    content = '{"gpu_hours":1,"pass_rate":0.1}\n{"gpu_hours":2,"pass_rate":0.2}\n'
+    (curve,) = read_curves(text(tmp_path / "log.jsonl", content + '{"gpu_ho' + "\0" * 4096))
+    assert curve.reward.tolist() == [0.1, 0.2]
+    assert said(curve.notes, "line 3 left out: the last line was cut short")
+    (curve,) = read_curves(text(tmp_path / "metrics", content + "\0" * 4096))
+    assert said(curve.notes, "line 3 left out: the last line was cut short")
+    with pytest.raises(DataError, match="the file is empty"):
+        read_curves(text(tmp_path / "all.jsonl", "\0" * 4096))

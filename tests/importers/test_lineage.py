@@ -83,6 +83,37 @@ def test_an_evaluation_between_two_counts_lies_between_them(tmp_path):
     rows = [{"step": 10, "gpu_hours": 100.0}, {"step": 15, "eval/acc": 0.4}, {"step": 20, "gpu_hours": 140.0}]
     (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", rows))
     assert curve.compute.tolist() == [120.0]
+    assert said(curve.notes, "1 point of 'eval/acc' between two readings of 'gpu_hours', which is interpolated there")
+
+
+def test_rewards_outside_the_readings_of_compute_are_left_out(tmp_path):
+    rows = [{"step": step, "eval/acc": step / 100} for step in (0, 10, 20, 30)] + [{"step": step, "gpu_hours": step} for step in (10, 20)]
+    rows.sort(key=lambda row: row["step"])
+    (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", rows))
+    assert (curve.compute.tolist(), curve.reward.tolist()) == ([0.0, 10.0, 20.0], [0.0, 0.1, 0.2])
+    assert said(curve.notes, "1 value of 'eval/acc' left out: before the first or after the last reading of 'gpu_hours'")
+    assert not said(curve.notes, "interpolated")
+
+
+def test_without_steps_nothing_is_known_before_the_first_reading(tmp_path):
+    rows = [{"eval/acc": 0.1}, {"gpu_hours": 5.0, "eval/acc": 0.2}, {"gpu_hours": 7.0, "eval/acc": 0.3}, {"eval/acc": 0.4}]
+    (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", rows))
+    assert (curve.compute.tolist(), curve.reward.tolist()) == ([5.0, 7.0], [0.2, 0.3])
+    assert said(curve.notes, "2 values of 'eval/acc' left out: before the first or after the last reading of 'gpu_hours'")
+
+
+def test_an_evaluation_before_step_zero_has_cost_nothing(tmp_path):
+    rows = [{"step": step, "gpu_hours": 4.0 + step, "test/env/all/reward/total": 0.1 * step} for step in (0, 1, 2)]
+    (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", rows))
+    assert curve.compute.tolist() == [0.0, 4.0, 5.0]
+
+
+def test_compute_that_is_no_number_is_counted(tmp_path):
+    rows = [{"step": 1, "gpu_hours": 1.0, "eval/acc": 0.1}, {"step": 2, "gpu_hours": "NaN", "eval/acc": 0.2}]
+    (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", [*rows, {"step": 3, "gpu_hours": 3.0, "eval/acc": 0.3}]))
+    assert curve.compute.tolist() == [1.0, 2.0, 3.0]
+    assert said(curve.notes, "1 value of 'gpu_hours' left out: not a finite number")
+    assert said(curve.notes, "1 point of 'eval/acc' between two readings of 'gpu_hours'")
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.floats(0.01, 100.0)), min_size=1, max_size=60))

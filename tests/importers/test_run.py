@@ -78,3 +78,10 @@ def test_a_run_without_evaluation_is_one_sentence(tmp_path):
 
 def test_what_a_run_offers_is_listed(run):
     assert {"task", "pass_rate", "trials", "flops", "device_hours", "tokens"} <= {column.name for column in list_columns(run.path).columns}
+
+
+def test_a_foreign_log_of_the_same_name_is_read_as_what_it_is(tmp_path):
+    path = tmp_path / "events.jsonl"
+    path.write_text('{"gpu_hours": 1, "pass_rate": 0.1}\n{"gpu_hours": 2, "pass_rate": 0.2}\n')
+    (curve,) = read_curves(path)
+    assert (curve.axis, curve.reward.tolist()) == (DEVICE_HOURS, [0.1, 0.2])

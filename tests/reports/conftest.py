@@ -42,8 +42,8 @@ def band(mean: FloatArray, compute: FloatArray) -> Band:
 def sigmoid_law() -> LawFit:
     parameters = {
         "A": Estimate(A, 0.632, 0.661),
-        "B": Estimate(B, 1.4, 2.1),
-        "C_mid": Estimate(C_MID, 9_500.0, 12_600.0),
+        "B": Estimate(B, 1.4, 2.1, unit=""),
+        "C_mid": Estimate(C_MID, 9_500.0, 12_600.0, unit="compute"),
         "R0": Estimate(R0, R0, R0, source="measured"),
     }
     return LawFit(
@@ -52,7 +52,11 @@ def sigmoid_law() -> LawFit:
 
 
 def power_law() -> LawFit:
-    parameters = {"A": Estimate(None, 0.62, 1.0, identified=False), "B": Estimate(0.3, 0.05, 0.6), "R_last": Estimate(0.61, 0.6, 0.62)}
+    parameters = {
+        "A": Estimate(None, 0.62, 1.0, identified=False),
+        "B": Estimate(0.3, 0.05, 0.6, unit=""),
+        "R_last": Estimate(0.61, 0.6, 0.62),
+    }
     return LawFit(
         "power",
         parameters,
@@ -89,12 +93,16 @@ def fit(name: str = "scalerl bs2048") -> Fit:
     )
 
 
+def doubted_fit(name: str = "doubted") -> Fit:
+    return replace(fit(name), doubts=("The power law explains the points far better (AICc lower by 12).",))
+
+
 def unbounded_fit(name: str = "32k") -> Fit:
     law = sigmoid_law()
     parameters = {
         "A": Estimate(None, 0.58, 1.0, identified=False),
-        "B": Estimate(None, 0.5, 4.0, identified=False),
-        "C_mid": Estimate(None, 9e3, np.inf, identified=False),
+        "B": Estimate(None, 0.5, 4.0, identified=False, unit=""),
+        "C_mid": Estimate(None, 9e3, np.inf, identified=False, unit="compute"),
         "R0": law.parameters["R0"],
     }
     return replace(fit(name), status=Status.NOT_IDENTIFIED, best=replace(law, parameters=parameters), forecasts=())
@@ -107,7 +115,9 @@ def unanswered_fit(status: Status, name: str = "bare") -> Fit:
 def fit_without_intervals() -> Fit:
     """As the published procedure answers: every low and high repeat the value."""
     law = sigmoid_law()
-    parameters = {name: Estimate(estimate.value, estimate.value or 0.0, estimate.value or 0.0) for name, estimate in law.parameters.items()}
+    parameters = {
+        name: replace(estimate, low=estimate.value or 0.0, high=estimate.value or 0.0) for name, estimate in law.parameters.items()
+    }
     exact = replace(law, law="paper", parameters=parameters, predict=lambda compute: Band(compute, *[sigmoid(compute)] * 3))
     return replace(fit(), best=exact, alternatives=(), forecasts=(Forecast(98e3, 0.640, 0.640, 0.640),))
 
@@ -119,4 +129,4 @@ def fit_on(axis: Axis) -> Fit:
 def hostile_fit(text: str) -> Fit:
     """A fit whose every name from outside is `text`."""
     named = replace(curve(text), metric=text, source=text, notes=(text,), axis=Axis(text, text))
-    return replace(fit(), curve=named, warnings=(text,))
+    return replace(fit(), curve=named, warnings=(text,), doubts=(text,))

@@ -170,15 +170,45 @@ def test_an_older_report_is_replaced_and_anything_else_is_kept(planted, tmp_path
 
 
 def test_a_folder_or_a_device_is_no_place_for_a_report(planted, tmp_path):
-    for place in (tmp_path, type(tmp_path)("/dev/null")):
-        with pytest.raises(OccupiedError):
+    folder, device = tmp_path / "folder.html", tmp_path / "device.html"
+    folder.mkdir()
+    device.symlink_to("/dev/null")
+    for place, message in (
+        (tmp_path, "there is a folder of this name; name a file in it"),
+        (folder, "there is a folder of this name; name a file in it"),
+        (device, "this is no report of scalerl"),
+    ):
+        with pytest.raises(OccupiedError, match=message):
             write_html([planted.fit()], place, title="Report", written=DAY)
 
 
+@pytest.mark.parametrize("name", ["report", "report.pdf", "points.csv"])
+def test_another_suffix_is_refused(planted, tmp_path, name):
+    with pytest.raises(UsageError, match=r"no page is written as .*; let the file's name end in .html"):
+        write_html([planted.fit()], tmp_path / name, title="Report", written=DAY)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_place_that_cannot_be_looked_at_is_one_sentence(planted, tmp_path):
+    with pytest.raises(ScalerlError, match=r"no report can be put there \(File name too long\); choose another name"):
+        write_html([planted.fit()], tmp_path / ("x" * 300 + ".html"), title="Report", written=DAY)
+
+
+def test_doubts_stand_before_assumptions_and_take_the_green_away(planted):
+    html = render_html([planted.doubted_fit()], title="Report", written=DAY)
+    assert '<span class="badge doubtful">ceiling bounded, doubtful</span>' in html
+    doubt = html.index('<ul class="warnings" aria-label="Reasons to doubt this"><li>The power law explains')
+    assert doubt < html.index('<ul class="quiet" aria-label="What was assumed or left out"><li>The last residuals trend')
+
+
+def test_no_name_reverses_the_reading_order(planted):
+    html = render_html([planted.hostile_fit("a\u202eb\u2066c"), planted.fit()], title="t\u202e", written=DAY)
+    assert not {"\u202e", "\u2066"} & set(html)
+    assert "a?b?c" in html
+
+
 def test_a_missing_folder_is_one_sentence(planted, tmp_path):
-    with pytest.raises(
-        ScalerlError, match=r"none/report.html: the file cannot be written \(No such file or directory\); choose a folder"
-    ):
+    with pytest.raises(ScalerlError, match=r"none/report.html: the file cannot be written \(No such file or directory\); choose a folder"):
         write_html([planted.fit()], tmp_path / "none" / "report.html", title="Report", written=DAY)
 
 

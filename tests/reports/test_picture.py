@@ -79,6 +79,16 @@ def test_the_linear_form_of_a_sigmoid_is_C_to_the_B(planted):
     np.testing.assert_allclose(F, found_compute**planted.B, rtol=1e-9)
 
 
+def test_the_linear_form_of_huge_compute_does_not_overflow(planted):
+    law = planted.sigmoid_law()
+    steep = {**law.parameters, "B": replace(law.parameters["B"], value=20.0), "C_mid": replace(law.parameters["C_mid"], value=1e26)}
+    curve = Curve.of("huge", DEVICE_HOURS, [2e25, 1e26], [0.5, 0.6])
+    fit = replace(planted.fit(), curve=curve, window=(0.0, np.inf), best=replace(law, parameters=steep))
+    compute, F = linear_form(fit)
+    assert compute.tolist() == [2e25, 1e26]
+    assert np.isinf(F).all()
+
+
 def test_points_outside_of_the_law_have_no_linear_form(planted):
     curve = Curve.of("noisy", DEVICE_HOURS, [2e3, 1e4, 4e4], [planted.R0 - 0.01, 0.5, planted.A + 0.01])
     found_compute, _ = linear_form(replace(planted.fit(), curve=curve))

@@ -62,6 +62,13 @@ def test_the_answer_is_printed_in_words_and_numbers(planted):
         assert part in text
 
 
+def test_doubts_are_marked_and_come_before_what_was_assumed(planted):
+    text = printed([planted.doubted_fit()], width=100)
+    assert text.index("! The power law explains the points far better") < text.index("- The last residuals trend down")
+    assert "\x1b[1;33mThe mean@16 climbs" in printed([planted.doubted_fit()], width=100, terminal=True)
+    assert "\x1b[1;32mThe mean@16 climbs" in printed([planted.fit()], width=100, terminal=True)
+
+
 def test_what_is_not_identified_has_no_number_and_no_ceiling_line(planted):
     text = printed([planted.unbounded_fit()], width=100)
     assert "ceiling A                 not identified   0.580 to 1.000" in text

@@ -33,6 +33,23 @@ def test_f1_a_flat_curve_promises_nothing(planted):
     )
 
 
+def test_a_level_that_is_doubted_denies_no_change(planted):
+    curve = Curve.of("asked for a constant", STEPS, [1, 2, 3], [0.3, 0.5, 0.7])
+    fit = replace(planted.doubted_fit(), status=Status.FLAT, curve=curve, window=(1.0, 3.0))
+    assert words.headline(fit) == (
+        "The pass rate is 0.500 on average in the window, and nothing follows about more compute. There are reasons to doubt this, below."
+    )
+
+
+def test_a_doubted_answer_says_so(planted):
+    assert words.headline(planted.doubted_fit()) == f"{words.headline(planted.fit())} There are reasons to doubt this, below."
+
+
+@pytest.mark.parametrize(("value", "text"), [(1e300, "1e+300"), (-2.5e9, "-2.5e+09"), (12.0, "12")])
+def test_gigantic_bounds_are_no_gigantic_words(value, text):
+    assert words.reward(value, Curve.of("c", STEPS, [1.0], [0.5], bounds=(-1.5e308, 1.5e308))) == text
+
+
 def test_a_saturated_curve_has_a_ceiling_but_no_climb(planted):
     fit = replace(planted.fit(), status=Status.SATURATED)
     assert words.headline(fit) == (
@@ -87,17 +104,17 @@ def test_f3_rewards_are_rounded_by_the_range_of_the_grader(bounds, text):
 
 
 @pytest.mark.parametrize(
-    ("name", "low", "high", "text"),
+    ("unit", "low", "high", "text"),
     [
-        ("C_mid", 9_500.0, 12_600.0, "9500 to 12.6k GPU-hours"),
-        ("C_mid", 9_000.0, np.inf, "above 9000 GPU-hours"),
-        ("B", 1.4, 2.1, "1.4 to 2.1"),
-        ("A", 0.632, 0.661, "0.632 to 0.661"),
-        ("R0", 0.4, 0.4, ""),
+        ("compute", 9_500.0, 12_600.0, "9500 to 12.6k GPU-hours"),
+        ("compute", 9_000.0, np.inf, "above 9000 GPU-hours"),
+        ("", 1.4, 2.1, "1.4 to 2.1"),
+        ("reward", 0.632, 0.661, "0.632 to 0.661"),
+        ("reward", 0.4, 0.4, ""),
     ],
 )
-def test_intervals_carry_their_unit_once(planted, name, low, high, text):
-    assert words.estimate_interval(name, Estimate(None, low, high, identified=False), planted.curve()) == text
+def test_intervals_carry_their_unit_once(planted, unit, low, high, text):
+    assert words.estimate_interval(Estimate(None, low, high, identified=False, unit=unit), planted.curve()) == text
 
 
 def test_terminal_codes_and_reversed_text_are_not_printed():

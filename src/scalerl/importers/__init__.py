@@ -123,7 +123,7 @@ def _importer_of(path: Path) -> Importer:
     if not path.is_dir() and not path.is_file():
         raise DataError("it is neither a file nor a folder", where=str(path), remedy="save the stream to a file first")
     head = _head_of(path)
-    if path.is_file() and not head.strip():
+    if path.is_file() and not head.strip(b"\0 \r\n\t"):
         raise DataError("the file is empty", where=str(path), remedy="check that the run wrote its log there")
     sureness, importer = _surest(path, head)
     if sureness is Sniff.NO:

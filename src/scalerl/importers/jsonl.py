@@ -4,7 +4,8 @@
     {"step": 10, "data": {"critic/score/mean": 0.31}}                 verl's file logger
 
 Python writes NaN and Infinity as bare words, which JSON does not know; such lines are read by the standard library.
-A line that is no object is counted and named; a last line without its end, which a killed run leaves, is cut.
+A line that is no object is counted and named; a last line without its end, which a killed run leaves, is cut, and so are
+the NUL bytes that a machine which went down may leave behind it.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class Jsonl(Importer):
 
     def sniff(self, path: Path, head: bytes) -> Sniff:
         """Lines that begin with a brace; a single document spread over lines is another format."""
-        lines = head.lstrip(b"\xef\xbb\xbf \r\n\t").splitlines()
-        if not lines or not lines[0].startswith(b"{") or b"\0" in head:
+        lines = head.lstrip(b"\xef\xbb\xbf \r\n\t").rstrip(b"\0").splitlines()
+        if not lines or not lines[0].startswith(b"{") or b"\0" in head.rstrip(b"\0"):
             return Sniff.NO
         if path.suffix.lower() in (".jsonl", ".ndjson"):
             return Sniff.LIKELY
@@ -53,7 +54,7 @@ class Jsonl(Importer):
         line = b""
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
-                row = _decoded(line.removeprefix(b"\xef\xbb\xbf"))
+                row = _decoded(line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\0"))
                 if isinstance(row, dict):
                     table.add(_flat(row))
                 elif line.strip():

@@ -22,6 +22,8 @@ from scalerl.records.cost import Activity, Cost
 from scalerl.records.curve import Curve
 from scalerl.records.events import EVENTS_FILE, Evaluated, Event, RunStarted, StepFinished
 
+_FIRST_ENTRY = (b'{"seq":0,', b'{"seq": 0,')
+
 
 def _example() -> bytes:
     """Three steps of a run, each evaluated."""
@@ -40,9 +42,9 @@ class Run(Importer):
 
     example = {EVENTS_FILE: _example()}
 
-    def sniff(self, path: Path, head: bytes) -> Sniff:  # noqa: ARG002  (the name says it all)
-        """The folder, or the event log itself."""
-        is_log = path.name == EVENTS_FILE if path.is_file() else (path / EVENTS_FILE).is_file()
+    def sniff(self, path: Path, head: bytes) -> Sniff:
+        """The folder, or the event log itself, which begins with its first entry; others call their logs so too."""
+        is_log = path.name == EVENTS_FILE and head.startswith(_FIRST_ENTRY) if path.is_file() else (path / EVENTS_FILE).is_file()
         return Sniff.CERTAIN if is_log else Sniff.NO
 
     def read(self, path: Path, labels: AbstractSet[str]) -> Table:

@@ -53,7 +53,7 @@ def _draw(fit: Fit, axes: Axes) -> None:
     first_shown = picture.compute_range[0]  # zero compute has no place on a logarithmic axis
     _draw_points(picture.earlier.window(first_shown), "before the window", axes, marker="o", mfc="white", mec=_QUIET)
     _draw_points(picture.fitted.window(first_shown), "fitted", axes, marker="o", mfc=_INK, mec=_INK)
-    _draw_points(picture.later, "held out", axes, marker="D", mfc=_LATER, mec="white")
+    _draw_points(picture.later, "after the window", axes, marker="D", mfc=_LATER, mec="white")
     if len(picture.later):
         axes.axvline(fit.window[1], color=_QUIET, linewidth=0.9, linestyle=(0, (2, 3)), zorder=1)
     axes.set(xscale="log", xlim=picture.compute_range, ylim=picture.reward_range, ylabel=words.printable(fit.curve.metric))

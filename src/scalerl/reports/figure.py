@@ -17,7 +17,7 @@ _FORMATS = (".svg", ".png", ".pdf")
 
 
 def write_figure(fit: Fit, path: Path, *, title: str | None = None) -> None:
-    """Draw `fit` to `path`, whose suffix (`.svg`, `.png`, `.pdf`) says how; `title` is the fit's own headline if left out.
+    """Draw `fit` to `path`, whose suffix (`.svg`, `.png`, `.pdf`) says how; `title` is the fit's answer and doubts if left out.
 
     Raises:
         UsageError: the suffix is another one.
@@ -32,7 +32,7 @@ def write_figure(fit: Fit, path: Path, *, title: str | None = None) -> None:
             "a figure needs matplotlib, which is not installed", remedy="install it with: pip install 'scalerl[dev]'"
         ) from None
     try:
-        draw(fit, path, title=words.printable(title or words.headline(fit)))
+        draw(fit, path, title=words.printable(title or " ".join((words.answer(fit), *fit.doubts))))
     except OSError as error:
         raise ScalerlError(
             f"the figure cannot be written ({error.strerror or error})", where=str(path), remedy="choose another folder"

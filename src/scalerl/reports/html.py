@@ -32,19 +32,19 @@ _GENERATOR = "scalerl"
 _MARK = f'<meta name="generator" content="{_GENERATOR} '.encode()
 _MARK_WITHIN_BYTES = 4096
 _SIGNIFICANT_DIGITS = 6
+_SUFFIXES = (".html", ".htm")
 
 
 def write_html(fits: Sequence[Fit], path: Path, *, title: str, written: date) -> None:
     """Write the report of `fits` to `path`, whole or not at all, over an older report only.
 
     Raises:
-        UsageError: there is no fit.
+        UsageError: there is no fit, or `path` does not end in .html or .htm.
         OccupiedError: something else than a report of scalerl lies at `path`.
         ScalerlError: the file cannot be written.
     """
     page = render_html(fits, title=title, written=written)
-    if path.exists() and not _is_report(path):
-        raise OccupiedError("this is no report of scalerl, so it was not overwritten", where=str(path), remedy="choose another file name")
+    _check_place(path)
     write_atomically(path, page)
 
 
@@ -61,6 +61,7 @@ def render_html(fits: Sequence[Fit], *, title: str, written: date) -> str:
     )
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     environment.globals.update(tables=tables, words=words)
+    environment.finalize = _printable
     scripts = [_asset("assets/plotly-basic.min.js"), _asset("templates/plots.js")]
     return environment.get_template("report.html.j2").render(
         title=title,
@@ -108,6 +109,11 @@ def _numbers(values: FloatArray | None) -> list[float]:
     return [] if values is None else [float(f"{value:.{_SIGNIFICANT_DIGITS}g}") for value in values]
 
 
+def _printable(value: Any) -> Any:
+    """What a template prints: foreign text without characters that reverse the reading order; markup of our own as it is."""
+    return words.printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
 def _asset(name: str) -> Markup:
     """A file of this package, to stand in the page as it is."""
     return Markup((_FOLDER / name).read_text(encoding="utf-8"))
@@ -119,13 +125,25 @@ def _policy_hash(script: str) -> Markup:
     return Markup("'sha256-{}'").format(base64.b64encode(digest).decode())
 
 
+def _check_place(path: Path) -> None:
+    """Raise where no report may be written."""
+    try:
+        if path.is_dir():
+            raise OccupiedError("there is a folder of this name", where=str(path), remedy="name a file in it, for example report.html")
+        if path.exists() and not _is_report(path):
+            raise OccupiedError(
+                "this is no report of scalerl, so it was not overwritten", where=str(path), remedy="choose another file name"
+            )
+        if path.suffix.lower() not in _SUFFIXES:
+            raise UsageError(f"no page is written as '{path.suffix}'", where=str(path), remedy="let the file's name end in .html")
+    except OSError as error:
+        raise ScalerlError(
+            f"no report can be put there ({error.strerror or error})", where=str(path), remedy="choose another name"
+        ) from None
+
+
 def _is_report(path: Path) -> bool:
     if not path.is_file():
         return False
-    try:
-        with path.open("rb") as file:
-            return _MARK in file.read(_MARK_WITHIN_BYTES)
-    except OSError as error:
-        raise ScalerlError(
-            f"the file there cannot be read ({error.strerror or error})", where=str(path), remedy="choose another name"
-        ) from None
+    with path.open("rb") as file:
+        return _MARK in file.read(_MARK_WITHIN_BYTES)

@@ -133,7 +133,9 @@ def linear_form(fit: Fit) -> tuple[FloatArray, FloatArray] | None:
     A, B, C_mid, R0 = known
     points = fit.fitted
     inside = (points.reward > R0) & (points.reward < A) & (points.compute > 0.0)
-    return points.compute[inside], C_mid**B / ((A - R0) / (points.reward[inside] - R0) - 1.0)
+    with np.errstate(over="ignore", under="ignore"):  # beyond all numbers, F is infinite
+        F = np.exp(B * np.log(C_mid) - np.log((A - R0) / (points.reward[inside] - R0) - 1.0))
+    return points.compute[inside], F
 
 
 def _measured_near(compute: float, fit: Fit) -> float | None:

@@ -25,8 +25,8 @@ class Table:
 
 
 def status(fit: Fit) -> str:
-    """The fit's status as a table names it."""
-    return _STATUS_WORDS.get(fit.status, str(fit.status))
+    """The fit's status as a table names it, and whether there are reasons to doubt it."""
+    return _STATUS_WORDS.get(fit.status, str(fit.status)) + (", doubtful" if fit.doubts else "")
 
 
 def parameters(fit: Fit) -> Table:
@@ -39,8 +39,8 @@ def parameters(fit: Fit) -> Table:
     rows = tuple(
         (
             _PARAMETER_WORDS.get(name, name),
-            words.estimate(name, fit.parameters[name], fit.curve),
-            words.estimate_interval(name, fit.parameters[name], fit.curve),
+            words.estimate(fit.parameters[name], fit.curve),
+            words.estimate_interval(fit.parameters[name], fit.curve),
             fit.parameters[name].source,
         )
         for name in names
@@ -119,11 +119,11 @@ def _checks_table(caption: str, checks: Sequence[Check], fit: Fit) -> Table:
 
 def _ceiling(law: LawFit, fit: Fit) -> tuple[str, str]:
     estimated = law.parameters["A"]
-    return words.estimate("A", estimated, fit.curve), words.estimate_interval("A", estimated, fit.curve)
+    return words.estimate(estimated, fit.curve), words.estimate_interval(estimated, fit.curve)
 
 
 def _comparison_row(fit: Fit) -> tuple[str, ...]:
     if fit.best is None:
         return (fit.curve.name, status(fit), "", "", "", "")
-    others = (words.estimate(name, fit.parameters[name], fit.curve) if name in fit.parameters else "" for name in ("B", "C_mid"))
+    others = (words.estimate(fit.parameters[name], fit.curve) if name in fit.parameters else "" for name in ("B", "C_mid"))
     return (fit.curve.name, status(fit), *_ceiling(fit.best, fit), *others)

@@ -65,10 +65,10 @@ def print_fits(fits: Sequence[Fit], console: Console) -> None:
 
 
 def print_fit(fit: Fit, console: Console) -> None:
-    """The answer in words, the plot, the tables and the warnings of one fit."""
+    """The answer in words, the plot, the tables, the doubts and the warnings of one fit."""
     console.print()
     console.print(_text(fit.curve.name, console, style="bold"))
-    console.print(_text(words.headline(fit), console, style=_STATUS_STYLES.get(fit.status, "bold yellow")))
+    console.print(_text(words.headline(fit), console, style=_headline_style(fit)))
     if (fared := words.later_points(fit)) is not None:
         console.print(_text(fared, console))
     if (fit.curve.compute > 0.0).any():
@@ -77,8 +77,15 @@ def print_fit(fit: Fit, console: Console) -> None:
         if table.rows:
             _print_table(table, console)
     console.print()
+    for doubt in fit.doubts:
+        _print_item(doubt, console, mark="!")
     for note in (*fit.warnings, *fit.curve.notes):
         _print_item(note, console)
+
+
+def _headline_style(fit: Fit) -> str:
+    """Green only where the answer stands undoubted."""
+    return "bold yellow" if fit.doubts and fit.status in (Status.OK, Status.SATURATED) else _STATUS_STYLES.get(fit.status, "bold yellow")
 
 
 def print_plot(fit: Fit, console: Console, *, num_rows: int = 16) -> None:
@@ -164,7 +171,7 @@ def _legend(fit: Fit, *, is_ascii: bool) -> Columns:
             entries.append((". ." if is_ascii else "⠂⠐⠂", _BAND.style, f"{words.level(fit)} band"))
         if picture.ceiling is not None and picture.ceiling.value is not None:
             entries.append(("- -" if is_ascii else "⠒ ⠒", _CEILING.style, f"ceiling {words.reward(picture.ceiling.value, fit.curve)}"))
-    return Columns((Text.assemble((sign, style), f" {meaning}") for sign, style, meaning in entries), padding=(0, 3))
+    return Columns((Text.assemble((sign, style), f" {meaning}", overflow="fold") for sign, style, meaning in entries), padding=(0, 3))
 
 
 def _print_table(table: tables.Table, console: Console) -> None:
@@ -186,21 +193,23 @@ def _print_blocks(table: tables.Table, console: Console) -> None:
     for row in table.rows:
         console.print(_text(row[0], console))
         block = RichTable.grid(padding=(0, 2, 0, 0))
+        for _ in range(2):
+            block.add_column(overflow="fold")
         for head, cell in zip(table.header[1:], row[1:], strict=True):
             block.add_row(_text(f"  {head}", console, style="dim"), _text(cell, console))
         console.print(block)
 
 
-def _print_item(sentence: str, console: Console) -> None:
+def _print_item(sentence: str, console: Console, *, mark: str = "-") -> None:
     """A sentence that hangs on a mark and wraps beside it."""
     grid = RichTable.grid(padding=(0, 1))
-    grid.add_row("-", _text(sentence, console))
+    grid.add_row(mark, _text(sentence, console))
     console.print(grid)
 
 
 def _text(text: str, console: Console, *, style: str = "") -> Text:
     """Foreign text without terminal codes or markup, in characters that the console can write."""
-    return Text(words.printable(text).encode(console.encoding, "replace").decode(console.encoding), style=style)
+    return Text(words.printable(text).encode(console.encoding, "replace").decode(console.encoding), style=style, overflow="fold")
 
 
 def _share(value: ArrayLike, value_range: ArrayLike) -> FloatArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 
 from scalerl.core.units import Compute
@@ -11,9 +12,16 @@ from scalerl.records.curve import Curve
 from scalerl.reports.picture import Check, checks_of_later_points, has_intervals
 
 NOT_IDENTIFIED = "not identified"
+_LONG_REWARD = 1e9
+"""Digits of rewards from here on would only fill the line."""
 
 
 def headline(fit: Fit) -> str:
+    """The answer, and whether the doubts that follow it should be read."""
+    return f"{answer(fit)} There are reasons to doubt this, below." if fit.doubts else answer(fit)
+
+
+def answer(fit: Fit) -> str:
     """The answer in one or two sentences: what the ceiling is, with its interval, or why none can be named."""
     return _HEADLINES[fit.status](fit)
 
@@ -42,7 +50,9 @@ def level(fit: Fit) -> str:
 def reward(value: float, curve: Curve) -> str:
     """A reward to a thousandth of the grader's range: three decimals for pass rates, one for percentages."""
     low, high = curve.bounds
-    decimals = max(0, 3 - round(math.log10(high - low)))
+    if abs(value) >= _LONG_REWARD:
+        return number(value)
+    decimals = max(0, 3 - round(math.log10(min(high - low, sys.float_info.max))))
     return f"{value:.{decimals}f}"
 
 
@@ -56,14 +66,14 @@ def number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def estimate(name: str, estimated: Estimate, curve: Curve) -> str:
-    """The value of the law's parameter called `name` in its own unit, or that it has none."""
-    return NOT_IDENTIFIED if estimated.value is None else _writer(name)(estimated.value, curve)
+def estimate(estimated: Estimate, curve: Curve) -> str:
+    """The value of a law's parameter in its own unit, or that it has none."""
+    return NOT_IDENTIFIED if estimated.value is None else _WRITERS[estimated.unit](estimated.value, curve)
 
 
-def estimate_interval(name: str, estimated: Estimate, curve: Curve) -> str:
-    """The interval of the law's parameter called `name`."""
-    return _interval(estimated.low, estimated.high, curve, _writer(name))
+def estimate_interval(estimated: Estimate, curve: Curve) -> str:
+    """The interval of a law's parameter."""
+    return _interval(estimated.low, estimated.high, curve, _WRITERS[estimated.unit])
 
 
 def reward_interval(low: float, high: float, curve: Curve) -> str:
@@ -88,13 +98,12 @@ def printable(text: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
-def _writer(name: str) -> Callable[[float, Curve], str]:
-    """How the parameter called `name` is written: as compute, as a plain number, or as a reward."""
-    return {"C_mid": compute, "B": _plain}.get(name, reward)
-
-
 def _plain(value: float, curve: Curve) -> str:  # noqa: ARG001  (one signature for every writer)
     return number(value)
+
+
+_WRITERS: dict[str, Callable[[float, Curve], str]] = {"reward": reward, "compute": compute, "": _plain}
+"""How a value is written, by its unit."""
 
 
 def _interval(low: float, high: float, curve: Curve, write: Callable[[float, Curve], str]) -> str:
@@ -113,7 +122,7 @@ def _ceiling_interval(fit: Fit, ceiling: Estimate) -> str:
 
 def _bounded(fit: Fit) -> str:
     ceiling, half = fit.parameters["A"], fit.parameters.get("C_mid")
-    climb = f"The {fit.curve.metric} climbs towards a ceiling of {estimate('A', ceiling, fit.curve)}{_ceiling_interval(fit, ceiling)}."
+    climb = f"The {fit.curve.metric} climbs towards a ceiling of {estimate(ceiling, fit.curve)}{_ceiling_interval(fit, ceiling)}."
     if half is None or half.value is None:
         return climb
     return f"{climb} Half of the gain is reached at {compute(half.value, fit.curve)}."
@@ -121,6 +130,8 @@ def _bounded(fit: Fit) -> str:
 
 def _flat(fit: Fit) -> str:
     about = reward(float(fit.fitted.reward.mean()), fit.curve)
+    if fit.doubts:  # another law may well explain a change, so none is denied
+        return f"The {fit.curve.metric} is {about} on average in the window, and nothing follows about more compute."
     return (
         f"No change of the {fit.curve.metric} with compute can be told from noise: it stays about {about} in the window, "
         "and nothing follows about more compute."
@@ -129,7 +140,7 @@ def _flat(fit: Fit) -> str:
 
 def _saturated(fit: Fit) -> str:
     ceiling = fit.parameters["A"]
-    known = f"ceiling of {estimate('A', ceiling, fit.curve)}{_ceiling_interval(fit, ceiling)}"
+    known = f"ceiling of {estimate(ceiling, fit.curve)}{_ceiling_interval(fit, ceiling)}"
     return f"The {fit.curve.metric} had reached its {known} before the first points: where it ends is known, how it climbed is not."
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from scalerl.core.errors import DataError, unknown_name
+from scalerl.core.errors import DataError, UsageError, unknown_name
 from scalerl.core.units import STEPS, counted, format_number
 from scalerl.importers.tables.choice import Choice
 from scalerl.importers.tables.compute import ComputeColumn, choose_compute, step_of
@@ -132,8 +133,13 @@ def _choose(table: Table, choice: Choice, *, where: str) -> _Chosen:
     vocabularies = (framework, GENERIC) if framework else (GENERIC,)
     reward = choose_reward(table, choice, vocabularies, where=where)
     step = step_of(table, vocabularies)
+    compute = choose_compute(table, choice, vocabularies, step, where=where)
+    if compute.text == f"'{reward.metric}'":
+        raise UsageError(
+            f"'{reward.metric}' is taken for both compute and reward", where=where, remedy="choose two columns with --x and --y"
+        )
     return _Chosen(
-        compute=choose_compute(table, choice, vocabularies, step, where=where),
+        compute=compute,
         reward=reward,
         step=None if step is None else step[1],
         evaluated_before_step=reward.held_out and framework is not None and framework.held_out_before_step,
@@ -186,7 +192,9 @@ def _runs(table: Table, by: tuple[str, ...], *, alone: str) -> Iterator[tuple[st
         if all(values):
             rows_of.setdefault(values, []).append(row)
     for values, rows in rows_of.items():
-        yield " / ".join(values), np.array(rows, dtype=np.int64)
+        # A bare number says nothing in a heading: seed=0.
+        names = (f"{column}={value}" if math.isfinite(number_of(value)) else value for column, value in zip(by, values, strict=True))
+        yield " / ".join(names), np.array(rows, dtype=np.int64)
 
 
 def _points(name: str, rows: NDArray[np.int64], chosen: _Chosen) -> _Points:
@@ -199,18 +207,25 @@ def _points(name: str, rows: NDArray[np.int64], chosen: _Chosen) -> _Points:
         return _Points(name, np.empty(0), np.empty(0), None, 0.0, ())
     num_logged = at.size
     if steps is None:
-        compute = lineage.at(at.astype(np.float64))
+        done = at.astype(np.float64)
     else:
         at = at[lineage.kept(at, steps[at])]
         num_logged = at.size
         at = _last_of_each_step(at, steps)
         before = 1.0 if chosen.evaluated_before_step and chosen.compute.axis != STEPS else 0.0
-        compute = lineage.at(steps[at] - before)
+        done = steps[at] - before
+    num_repeated = num_logged - at.size
+    compute = lineage.at(done)
+    known = ~np.isnan(compute)
+    num_between = int(lineage.between_rows(done[known]).sum())
+    num_outside = int((~known).sum())
+    at, compute = at[known], compute[known]
     trials = None if chosen.reward.trials is None else chosen.reward.trials[rows][at]
     if trials is not None and not (trials > 0).all():
         trials = None
     notes = (
-        *_reward_notes(chosen.reward, rows, at, num_repeated=num_logged - at.size),
+        *_reward_notes(chosen.reward, rows, at, num_repeated=num_repeated),
+        *_compute_notes(chosen, rows, num_outside=num_outside, num_between=num_between),
         *_lineage_notes(lineage, chosen.compute, num_back=int((np.diff(compute) < 0).sum())),
     )
     scale = chosen.compute.scale
@@ -254,6 +269,16 @@ def _reward_notes(reward: RewardColumn, rows: NDArray[np.int64], at: NDArray[np.
     if reward.spread is not None and (num_binned := int((reward.spread[rows][at] > 0).sum())):
         binned = counted(num_binned, "point")
         yield f"{binned} of '{reward.metric}' averaged from several values: export the chart without smoothing and grouping"
+
+
+def _compute_notes(chosen: _Chosen, rows: NDArray[np.int64], *, num_outside: int, num_between: int) -> Iterator[str]:
+    text, metric = chosen.compute.text, chosen.reward.metric
+    if num_unusable := int(chosen.compute.unusable[rows].sum()):
+        yield f"{counted(num_unusable, 'value')} of {text} left out: not a finite number"
+    if num_outside:
+        yield f"{counted(num_outside, 'value')} of '{metric}' left out: before the first or after the last reading of {text}"
+    if num_between:
+        yield f"{counted(num_between, 'point')} of '{metric}' between two readings of {text}, which is interpolated there"
 
 
 def _lineage_notes(lineage: Lineage, compute: ComputeColumn, *, num_back: int) -> Iterator[str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scalerl.core.errors import UsageError
 from scalerl.core.units import AXES, DEVICE_HOURS, SECONDS, STEPS, Axis
@@ -37,6 +38,8 @@ class ComputeColumn:
     """As `vocabulary.Counter` says."""
     values: FloatArray
     """(num_rows,) as logged, NaN where absent."""
+    unusable: NDArray[np.bool_]
+    """(num_rows,) whether a cell is there but is no finite number."""
     scale: float = 1.0
     """Units of `axis` in one unit of `values`: not 1 only where seconds were made device-hours."""
     notes: tuple[str, ...] = ()
@@ -75,7 +78,7 @@ def choose_compute(
     """
     offered = _offered(table, vocabularies, choice)
     if step is not None:
-        offered.append(ComputeColumn(f"'{step[0]}'", STEPS, "total", step[1]))
+        offered.append(ComputeColumn(f"'{step[0]}'", STEPS, "total", step[1], table.unusable(step[0])))
     if choice.x is not None:
         column, notes = _asked(table, choice.x, vocabularies, offered, where=where)
         others = ""
@@ -92,7 +95,7 @@ def choose_compute(
         raise UsageError("the log does not say on how many GPUs it ran", where=where, remedy="give --gpus N to count in GPU-hours")
     else:
         notes.append(f"compute: {column.text}, in {column.axis.unit}{_CAVEATS.get(column.axis, '')}{others}")
-    if choice.gpus is not None and column.axis != DEVICE_HOURS:
+    if choice.gpus is not None and column.scale == 1.0:
         notes.append(f"--gpus changes nothing: {column.text} does not count seconds")
     return replace(column, notes=tuple(notes))
 
@@ -133,7 +136,9 @@ def _measure(table: Table, counter: Counter, names: list[str]) -> ComputeColumn:
     if counter.beside in numeric(table):
         values = np.where(np.isfinite(table.dense(counter.beside)), values, np.nan)
     text = (" x " if counter.combine == "product" else " + ").join(f"'{name}'" for name in names)
-    return ComputeColumn(text + "".join(f" - '{name}'" for name in subtracted), AXES[counter.axis], counter.counts, values)
+    text += "".join(f" - '{name}'" for name in subtracted)
+    unusable = np.any([table.unusable(name) for name in (*names, *subtracted)], axis=0)
+    return ComputeColumn(text, AXES[counter.axis], counter.counts, values, unusable)
 
 
 def _asked(
@@ -150,7 +155,7 @@ def _asked(
     for counter in (*counters, *NAMED):
         if any(pattern.fullmatch(found) for pattern in counter.columns):
             return _measure(table, counter, [found]), notes
-    return ComputeColumn(f"'{found}'", Axis(found, found), "total", table.dense(found)), notes
+    return ComputeColumn(f"'{found}'", Axis(found, found), "total", table.dense(found), table.unusable(found)), notes
 
 
 def _devices(table: Table, choice: Choice, framework: Vocabulary) -> tuple[float | None, str]:

@@ -31,8 +31,8 @@ _UNIX_S = 1e9
 class Lineage:
     """Compute along the run that went on."""
 
-    start: float
-    """Step at which nothing had been spent."""
+    start: float | None
+    """Step up to which nothing had been spent; None where rows stand for steps, whose first may be of any age."""
     steps: FloatArray
     """(n,) strictly increasing."""
     compute: FloatArray
@@ -49,10 +49,17 @@ class Lineage:
     """First step of a log that starts late, where the steps before were counted at the rate of the first rows."""
 
     def at(self, steps: FloatArray) -> FloatArray:
-        """(k,) compute spent when each of `steps`, (k,), was done; linear between the rows."""
-        if self.start < self.steps[0]:
-            return _interpolated(steps, np.array([self.start, *self.steps]), np.array([0.0, *self.compute]))
-        return _interpolated(steps, self.steps, self.compute)
+        """(k,) compute spent when each of `steps`, (k,), was done: linear between the rows, NaN where no row follows or precedes."""
+        known_steps, known_compute, before = self.steps, self.compute, np.nan
+        if self.start is not None:
+            before = 0.0
+            if self.start < self.steps[0]:
+                known_steps, known_compute = np.array([self.start, *known_steps]), np.array([0.0, *known_compute])
+        return np.asarray(np.interp(steps, known_steps, known_compute, left=before, right=np.nan), dtype=np.float64)
+
+    def between_rows(self, steps: FloatArray) -> NDArray[np.bool_]:
+        """(k,) whether the compute at each of `steps`, (k,), is interpolated rather than read or zero."""
+        return ~np.isin(steps, self.steps) & (steps > (-np.inf if self.start is None else self.start))
 
     def kept(self, rows: NDArray[np.int64], steps: FloatArray) -> NDArray[np.bool_]:
         """(k,) whether the run went on from each row: no later resume began at its step or before."""
@@ -82,7 +89,7 @@ def without_steps(rows: NDArray[np.int64], values: FloatArray, *, counts: Counts
     else:
         compute = values - values.min() if counts == "clock" and values.min() > _UNIX_S else values
     nothing = np.empty(0)
-    return Lineage(float(rows[0]), rows.astype(np.float64), compute, nothing.astype(np.int64), nothing)
+    return Lineage(None, rows.astype(np.float64), compute, nothing.astype(np.int64), nothing)
 
 
 def follow(rows: NDArray[np.int64], steps: FloatArray, values: FloatArray, *, counts: Counts) -> Lineage:
@@ -158,10 +165,6 @@ def _spent_at_resume(value: float, *, checkpoint: float, crash: float, usual: fl
     ran_on = min(value - crash, usual)  # the pause is in the difference
     readings = [reading for reading in (value, value - checkpoint, ran_on) if reading >= 0.0]
     return min(readings, key=lambda reading: abs(reading - usual), default=value)
-
-
-def _interpolated(x: FloatArray, known_x: FloatArray, known_y: FloatArray) -> FloatArray:
-    return np.asarray(np.interp(x, known_x, known_y), dtype=np.float64)
 
 
 def _usual_gap(steps: FloatArray) -> float:

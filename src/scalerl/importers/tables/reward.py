@@ -17,8 +17,8 @@ from scalerl.records.curve import FloatArray
 
 TRIALS = "trials"
 """Column with the number of graded completions behind each reward."""
-_LARGEST_FRACTION, _PERCENT = 1.5, 100.0
-"""Rewards above 1.5 (a fraction with a bonus may pass 1) and up to 100 are percentages."""
+_LEAST_PERCENTAGE, _PERCENT = 10.0, 100.0
+"""Rewards that reach above 10 and stay within 100 are percentages; below, sums of several reward functions are as likely."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,14 +61,11 @@ def choose_reward(table: Table, choice: Choice, vocabularies: tuple[Vocabulary, 
         notes = [f"reward: '{metric}' is the TRAINING reward, for want of a held-out evaluation{others}"]
     else:
         raise none_found(table, "a reward", flag="--y", where=where)
-    column = table.columns[metric]
-    unusable = np.zeros(table.num_rows, dtype=np.bool_)
-    unusable[column.rows[~np.isfinite(column.values)]] = True
     return RewardColumn(
         metric=metric,
         held_out=metric in held_out,
         values=table.dense(metric),
-        unusable=unusable,
+        unusable=table.unusable(metric),
         spread=_spread(table, metric),
         trials=table.dense(TRIALS) if TRIALS in table.columns else None,
         notes=notes,
@@ -87,12 +84,14 @@ def bounds_of(rewards: FloatArray, choice: Choice, metric: str, *, where: str) -
     if low >= 0.0 and high <= 1.0:
         return (0.0, 1.0), []
     otherwise = "--bounds LOW:HIGH says otherwise"
-    if low >= 0.0 and _LARGEST_FRACTION < high <= _PERCENT:
+    if low >= 0.0 and _LEAST_PERCENTAGE < high <= _PERCENT:
         return (0.0, _PERCENT), [f"'{metric}' reaches {high:g} and is read as a percentage, within 0 .. 100; {otherwise}"]
     if -1.0 <= low < 0.0 and high <= 1.0:
         return (-1.0, 1.0), [f"'{metric}' is negative in places and is read as a reward within -1 .. 1; {otherwise}"]
     raise DataError(
-        f"'{metric}' spans {low:g} .. {high:g}: neither a fraction nor a percentage", where=where, remedy="give --bounds LOW:HIGH"
+        f"'{metric}' spans {low:g} .. {high:g}: neither a fraction nor a percentage, perhaps a sum of rewards",
+        where=where,
+        remedy="give the least and the largest as --bounds LOW:HIGH, or choose one reward with --y",
     )
 
 

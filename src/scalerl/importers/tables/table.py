@@ -60,6 +60,13 @@ class Table:
         dense[column.rows] = column.values
         return dense
 
+    def unusable(self, name: str) -> NDArray[np.bool_]:
+        """(num_rows,) whether a column's cell is there but is no finite number."""
+        column = self.columns[name]
+        unusable = np.zeros(self.num_rows, dtype=np.bool_)
+        unusable[column.rows[~np.isfinite(column.values)]] = True
+        return unusable
+
     def where(self, keep: NDArray[np.bool_]) -> Table:
         """The rows where `keep`, (num_rows,), is true."""
         new_row = np.cumsum(keep) - 1

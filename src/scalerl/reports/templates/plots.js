@@ -9,6 +9,8 @@
   const isTouch = matchMedia("(pointer: coarse)").matches; // dragging must scroll the page there
   const hues = { light: ["#1f5fbf", "#d9660b", "#0d8a6a", "#b3387e", "#7c4dbd", "#8a6d00", "#0089a8", "#6b7480"],
                  dark: ["#7fb2ff", "#ffa04d", "#4cd0a9", "#f58fc4", "#c0a0f5", "#e3c75a", "#5cd3ef", "#aab4c0"] };
+  const LEGEND_ENTRY_PX = 350; // a name of 40 characters
+  const LEGEND_ROW_PX = 30;
   const dashes = ["solid", "dash", "dot", "dashdot"];
   const darkness = matchMedia("(prefers-color-scheme: dark)");
 
@@ -39,7 +41,7 @@
     }
     if (data.earlier.x.length) traces.push(points(data, "earlier", "before the window", { color: colour("panel"), line: { color: colour("earlier"), width: 1.5 } }));
     traces.push(points(data, "fitted", "fitted", { color: colour("fitted") }));
-    if (data.later.x.length) traces.push(points(data, "later", "held out", { color: colour("later"), symbol: "diamond", size: 8 }));
+    if (data.later.x.length) traces.push(points(data, "later", "after the window", { color: colour("later"), symbol: "diamond", size: 8 }));
     const across = { xref: "paper", x0: 0, x1: 1, layer: "below" };
     const shapes = ceiling ? [
       { ...across, type: "rect", y0: ceiling.low, y1: ceiling.high, line: { width: 0 }, fillcolor: colour("ceiling-band") },
@@ -88,6 +90,10 @@
     const drawing = kinds[frame.dataset.plot](Number(frame.dataset.index));
     if (!drawing) { frame.hidden = true; return; }
     const { traces, layout, data } = drawing;
+    const numNamed = traces.filter((trace) => trace.name && trace.showlegend !== false).length;
+    const numRows = Math.ceil(numNamed / Math.max(1, Math.floor(frame.clientWidth / LEGEND_ENTRY_PX)));
+    // The legend takes its rows from below the plot: more of them make the frame higher, not the plot lower.
+    if (frame.dataset.plot === "comparison") frame.style.height = `calc(25rem + ${numRows * LEGEND_ROW_PX}px)`;
     const axis = { gridcolor: colour("grid"), linecolor: colour("rule"), zeroline: false, automargin: true };
     const type = frame.dataset.axis || "log";
     const nticks = type === "log" || frame.clientWidth < 500 ? 4 : 8; // on a log axis Plotly then labels 1, 2 and 5
