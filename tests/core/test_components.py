@@ -8,8 +8,9 @@ import pytest
 from pydantic import BaseModel, ValidationError
 from tests.plugins import install
 
-from scalerl.core.components import Component
+from scalerl.core.components import Component, Settings
 from scalerl.core.errors import UnknownNameError, UsageError
+from scalerl.objective.length_controls import LengthControl
 from scalerl.objective.losses import Loss
 from scalerl.objective.losses.cispo import Cispo
 from scalerl.objective.losses.reinforce import Reinforce
@@ -71,7 +72,26 @@ def test_a_selection_without_type_is_refused(selection):
 @pytest.mark.parametrize("settings", [{"cap": -1.0}, {"cap": True}, {"cap": "much"}, {"capp": 5.0}])
 def test_settings_are_checked(settings):
     with pytest.raises(ValidationError):
+        Holder.model_validate({"loss": {"type": "cispo", **settings}})
+    with pytest.raises(UsageError, match=r"^loss 'cispo': its capp? cannot be used"):
         Loss.family.select({"type": "cispo", **settings})
+
+
+def test_a_missing_setting_is_one_sentence():
+    with pytest.raises(
+        UsageError, match=r"length control 'penalty': its limit_tokens cannot be used .*; write \{'type': 'penalty', 'limit_t"
+    ):
+        LengthControl.family.select("penalty")
+
+
+@pytest.mark.parametrize("value", [[0.5, True], (False, 0.5), True, [0.5, float("nan")], [float("inf"), 0.5]])
+def test_numbers_are_finite_and_no_booleans_inside_tuples_either(value):
+    class Pair(Settings):
+        both: tuple[float, float]
+
+    assert Pair(both=[1, 0.5]).both == (1.0, 0.5)
+    with pytest.raises(ValidationError):
+        Pair(both=value)
 
 
 def test_components_are_frozen():
@@ -93,6 +113,24 @@ def test_one_file_in_a_plugin_package_is_a_component(tmp_path, monkeypatch):
 def test_an_entry_point_may_name_a_single_module(tmp_path, monkeypatch):
     install(tmp_path, "single", files={"mine.py": NEW_LOSS}, entry_points={"scalerl.losses": "single.mine"}, monkeypatch=monkeypatch)
     assert Loss.family.get("mine")().factor == 2.0
+
+
+def test_a_package_without_modules_holds_no_components(tmp_path, monkeypatch):
+    before = Loss.family.names()
+    install(tmp_path, "bare", files={"losses/_hidden.py": ""}, entry_points={"scalerl.losses": "bare.losses"}, monkeypatch=monkeypatch)
+    assert Loss.family.names() == before
+
+
+@pytest.mark.parametrize("text", ["import no_such_dependency", "1 / 0", "def", "raise RuntimeError('two\\nlines')"])
+def test_a_plugin_that_cannot_be_imported_is_named(tmp_path, monkeypatch, text):
+    install(tmp_path, "broken", files={"losses/odd.py": text}, entry_points={"scalerl.losses": "broken.losses"}, monkeypatch=monkeypatch)
+    with pytest.raises(UsageError, match=r"^broken\.losses\.odd: this plug-in cannot be imported \(.*\); mend or uninstall it$"):
+        Loss.family.get("odd")
+    (tmp_path / "broken" / "__init__.py").write_text(text)
+    monkeypatch.delitem(sys.modules, "broken", raising=False)
+    monkeypatch.delitem(sys.modules, "broken.losses", raising=False)
+    with pytest.raises(UsageError, match=r"broken\.losses: this plug-in cannot be imported"):
+        Loss.family.get("losses")
 
 
 def test_a_plugin_cannot_take_a_name_that_is_taken(tmp_path, monkeypatch):

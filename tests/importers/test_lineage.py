@@ -128,3 +128,10 @@ def test_nothing_spent_is_lost_between_useful_and_wasted(rows):
     kept = lineage.kept(np.arange(len(rows)), steps)
     assert set(steps[kept]) == set(lineage.steps)
     assert lineage.wasted >= 0
+
+
+def test_an_evaluation_on_the_row_after_its_compute_is_kept_without_steps(tmp_path):
+    rows = [row for tokens in (10, 20, 30) for row in ({"tokens": tokens}, {"eval/acc": tokens / 100})]
+    (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", rows))
+    assert curve.reward.tolist() == [0.1, 0.2, 0.3]
+    assert curve.compute[-1] == 30.0

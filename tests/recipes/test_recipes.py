@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import tomllib
+from importlib import resources
 
 import pytest
 from hypothesis import given
@@ -135,7 +136,11 @@ def test_a_resolved_recipe_is_the_same_on_every_scale(tmp_path):
     path = tmp_path / "recipe.toml"
     path.write_text(recipe.to_toml())
     assert load_resolved(path) == recipe
-    assert resolve(path, scale="laptop") == recipe
+    assert resolve(path) == recipe
+    with pytest.raises(RecipeError, match=r"recipe\.toml: it has every section, so no scale lies under it; leave --scale out"):
+        resolve(path, scale="laptop")
+    with pytest.raises(UnknownNameError, match="there is no scale 'labtop'"):
+        resolve(path, scale="labtop")
 
 
 def test_a_file_extends_a_catalogue_recipe_or_a_neighbour(tmp_path):
@@ -143,14 +148,94 @@ def test_a_file_extends_a_catalogue_recipe_or_a_neighbour(tmp_path):
     (tmp_path / "parent.toml").write_text('extends = "magistral"\nabout = "not the child"\n[pipeline]\nk = 3\n')
     recipe = resolve(tmp_path / "child.toml")
     assert (recipe.name, recipe.about, recipe.batch.group, recipe.pipeline.k, recipe.objective.loss.name()) == ("child", "", 4, 3, "dapo")
-    (tmp_path / "parent.toml").write_text('extends = "./child.toml"\n')
-    with pytest.raises(RecipeError, match="extends itself"):
+    (tmp_path / "parent.toml").write_text(f'extends = "../{tmp_path.name}/child.toml"\n')
+    with pytest.raises(RecipeError, match=r"extends itself: \S+child\.toml -> \S+parent\.toml -> \S+child\.toml;"):
         resolve(tmp_path / "child.toml")
+
+
+def test_a_file_may_be_called_like_the_catalogue_recipe_that_it_extends(tmp_path, monkeypatch):
+    (tmp_path / "scalerl.toml").write_text('extends = "scalerl"\n[pipeline]\nk = 3\n')
+    monkeypatch.chdir(tmp_path)
+    assert resolve("scalerl.toml").pipeline.k == 3
 
 
 def test_selecting_another_loss_drops_the_settings_of_the_one_before():
     recipe = resolve("scalerl", overrides=["objective.loss.cap=8", "objective.loss=gspo"])
     assert recipe.objective.loss.selection() == {"type": "gspo", "clip_low": 0.2, "clip_high": 0.28}
+
+
+@pytest.mark.parametrize(
+    ("base", "override", "kept"),
+    [
+        ("million-grpo", "engine=vllm", lambda recipe: (recipe.engine.kv, recipe.engine.slots) == ("reprefill", 256)),
+        ("million-grpo", "engine.type=vllm", lambda recipe: recipe.engine.kv == "reprefill"),
+        ("baseline", 'model={type="checkpoint", path="x"}', lambda recipe: (recipe.model.head, recipe.model.dtype) == ("body", "float32")),
+        ("baseline", "objective.advantage=leave_one_out", lambda recipe: recipe.objective.advantage.scale == "group"),
+        ("scalerl", "trainer=fsdp2", lambda recipe: recipe.trainer.optimizer.learning_rate == 3e-4),
+    ],
+)
+def test_selecting_another_component_keeps_what_the_family_shares(base, override, kept):
+    assert kept(resolve(base, overrides=[override]))
+
+
+def test_a_list_item_can_be_taken_out():
+    assert resolve("scalerl", overrides=["curriculum.filters.0=none"]).curriculum.filters == ()
+
+
+@pytest.mark.parametrize(
+    ("defaults", "sentence"),
+    [
+        ("defaults = 3", "scale.toml: defaults: 3 is no table; give a table of settings by component"),
+        ("defaults.objective = 3", "scale.toml: defaults.objective: 3 is no table"),
+        ("defaults.objectiv.loss.cispo.cap = 3", "scale.toml: defaults.objectiv: there is no such key; did you mean 'objective'?"),
+        ("defaults.batch.group = 3", "scale.toml: defaults.batch: there is no such key"),
+        ("defaults.objective.los.cispo.cap = 3", "scale.toml: defaults.objective.los: there is no such key; did you mean 'loss'?"),
+        ("defaults.objective.loss.cispoo.cap = 3", "defaults.objective.loss.cispoo: there is no loss 'cispoo'; did you mean 'cispo'"),
+        ("defaults.objective.loss.cispo = 3", "scale.toml: defaults.objective.loss.cispo: 3 is no table"),
+        ("defaults.objective.loss.gspo.clip_lo = 3", "defaults.objective.loss.gspo.clip_lo: there is no such key; did you mean 'clip_low'"),
+        ("defaults.objective.loss.gspo.clip_low = -3", "defaults.objective.loss.gspo.clip_low: -3 does not fit"),
+    ],
+)
+def test_a_scales_defaults_are_checked_when_it_is_read(tmp_path, defaults, sentence):
+    (tmp_path / "scale.toml").write_text(defaults)
+    with pytest.raises(RecipeError) as caught:
+        resolve("scalerl", scale=tmp_path / "scale.toml")
+    assert sentence in str(caught.value)
+
+
+def test_a_mistake_in_a_scale_names_the_scale(tmp_path):
+    path = tmp_path / "scale.toml"
+    laptop = resources.files("scalerl.recipes").joinpath("scales/laptop.toml").read_text()
+    path.write_text(laptop.replace("after_tokens = [12, 13]", "after_tokens = [13, 12]"))
+    with pytest.raises(
+        RecipeError,
+        match=r"scale\.toml: defaults\.length\.control\.interruption: after_tokens must hold 0 < least <= largest, not 13 and 12",
+    ):
+        resolve("scalerl", scale=path)
+    path.write_text(laptop.replace("group = 8", "group = 0"))
+    with pytest.raises(RecipeError, match=r"scale\.toml: batch\.group: 0 does not fit"):
+        resolve("scalerl", scale=path)
+
+
+def test_a_byte_order_mark_is_no_mistake(tmp_path):
+    (tmp_path / "mine.toml").write_text('\ufeffextends = "scalerl"\n', encoding="utf-8")
+    assert resolve(tmp_path / "mine.toml").hash == resolve("scalerl").hash
+
+
+def test_a_plugin_brings_its_own_checks(tmp_path, monkeypatch):
+    schedule = (
+        "from typing import ClassVar\n\nfrom scalerl.pipeline.schedules import Schedule\n\n\n"
+        "class Late(Schedule):\n    least_k: ClassVar[int] = 3\n"
+    )
+    install(tmp_path, "late", files={"plugs/late.py": schedule}, entry_points={"scalerl.schedules": "late.plugs"}, monkeypatch=monkeypatch)
+    with pytest.raises(RecipeError, match=r"pipeline\.schedule = late .* pipeline\.k must be 3 or more"):
+        resolve("scalerl", overrides=["pipeline.schedule=late", "pipeline.k=2"])
+
+
+def test_a_plugin_without_its_folder_is_one_sentence(tmp_path, monkeypatch):
+    install(tmp_path, "hollow", files={}, entry_points={"scalerl.recipes": "hollow.recipes"}, monkeypatch=monkeypatch)
+    with pytest.raises(UsageError, match=r"^hollow\.recipes: this plug-in cannot be imported \(.*\); mend or uninstall it$"):
+        recipe_names()
 
 
 def test_a_plugin_adds_recipes_and_scales(tmp_path, monkeypatch):
@@ -185,11 +270,25 @@ def test_a_plugin_adds_recipes_and_scales(tmp_path, monkeypatch):
         (["budget.usd=3 hours"], "--set: budget.usd: '3 hours' is not in USD"),
         (["budget.steps=none"], "give at least one of steps, flops, hours, usd"),
         (["batch.group=1"], "recipe 'scalerl': batch.group = 1 leaves objective.advantage no group to compare with"),
-        (["length.completion_tokens=9"], "length.control interrupts up to token 13 and lets 2 follow"),
+        (["length.completion_tokens=9"], "length.control = interruption needs 15 tokens, but length.completion_tokens is 9"),
         (["pipeline.schedule=ppo_off_policy", "pipeline.k=0"], "pipeline.k must be 1 or more"),
         (["length.control.after_tokens=[9, 3]"], "after_tokens must hold 0 < least <= largest"),
         (["model.num_heads=5"], "hidden_size 64 is no multiple of num_heads 5"),
         (["batch=none"], "batch: it is missing"),
+        (["batch=3"], "--set: batch: 3 does not fit; give a table of its settings"),
+        (["batch.prompts=0", "batch.group=0"], "(and 1 more fault);"),
+        (["batch.prompts=0", "batch.group=0", "pipeline.k=-1"], "(and 2 more faults);"),
+        (["budget.hours=inf"], "--set: budget.hours: inf does not fit; input should be a finite number"),
+        (["objective.loss.cap=nan"], "--set: objective.loss.cap: nan does not fit"),
+        (["trainer.optimizer.betas=[0.9, 1.0]"], "--set: trainer.optimizer.betas.1: 1.0 does not fit; input should be less than 1"),
+        (["trainer.optimizer.betas=[0.9, -0.1]"], "--set: trainer.optimizer.betas.1: -0.1 does not fit"),
+        (["trainer.optimizer.betas=[0.9, false]"], "--set: trainer.optimizer.betas: 'false' is no number"),
+        (["length.control.after_tokens=[true, 12]"], "'true' is no number"),
+        (["curriculum.filters.-1=none"], "'filters.-1' is no item of a list; count items from 0"),
+        (["curriculum.filters.-1=zero_variance"], "'filters.-1' is no item of a list; count items from 0"),
+        (["curriculum.filters.1=none"], "'filters.1' is no item of a list; count items from 0"),
+        (["seed=1\npipeline.k=2"], "--set: 'seed=1\\npipeline.k=2' is more than one line"),
+        (["pipeline\n.k=2"], "--set: 'pipeline\\n.k=2' is more than one line; write \\n in quotes for a line break"),
         (["nothing"], "'nothing' sets nothing; write --set path=value"),
     ],
 )

@@ -36,8 +36,24 @@ def test_layering_merges_settings_of_one_component_and_replaces_another():
     assert layered(below, {"loss": {"type": "cispo"}})["loss"] == {"type": "cispo", "cap": 5.0}
     assert layered(below, {"loss": "cispo"})["loss"] == {"type": "cispo", "cap": 5.0}
     assert layered(below, {"loss": {"type": "dapo"}})["loss"] == {"type": "dapo"}
-    assert layered(below, {"loss": "dapo"})["loss"] == "dapo"
+    assert layered(below, {"loss": "dapo"})["loss"] == {"type": "dapo"}
     assert layered({"loss": "cispo"}, {"loss": {"cap": 4.0}})["loss"] == {"type": "cispo", "cap": 4.0}
+
+
+def test_another_component_keeps_what_its_family_shares_at_that_place_only():
+    below = {"run": {"engine": {"type": "embedded", "kv": "drain", "own": 1}}, "engine": {"type": "embedded", "kv": "drain"}}
+    shared = {("run", "engine"): {"kv", "slots"}}
+    for another in ("vllm", {"type": "vllm"}):
+        merged = layered(below, {"run": {"engine": another}, "engine": another}, shared=shared)
+        assert merged == {"run": {"engine": {"type": "vllm", "kv": "drain"}}, "engine": {"type": "vllm"}}
+    assert layered(below, {"run": {"engine": {"type": "vllm", "kv": "keep"}}}, shared=shared)["run"]["engine"]["kv"] == "keep"
+
+
+@given(TREES, TREES)
+def test_what_is_shared_changes_nothing_where_the_types_agree(left, right):
+    shared = {("a",): {"b", "c"}}
+    assert layered(left, left, shared=shared) == left
+    assert applied(left, changes(left, layered(left, right, shared=shared))) == layered(left, right, shared=shared)
 
 
 def test_defaults_reach_the_selected_component_only_and_never_win():
@@ -57,6 +73,11 @@ def test_assignment_reaches_into_tables_and_lists():
     assert assigned(tree, "filters.0.refill", True)["filters"] == [{"type": "zero", "refill": True}]
     assert assigned(tree, "loss.cap", 4.0)["loss"] == {"type": "cispo", "cap": 4.0}
     assert tree == {"a": {"b": 1}, "filters": [{"type": "zero"}], "loss": "cispo"}
+    assert assigned({"a": [1, 2, 3]}, "a.1", None) == {"a": [1, 3]}
+    with pytest.raises(KeyError, match=r"filters\.1"):
+        assigned(tree, "filters.1", None)
+    with pytest.raises(KeyError, match=r"filters\.-1"):
+        assigned(tree, "filters.-1", None)
     with pytest.raises(KeyError, match=r"filters\.1"):
         assigned(tree, "filters.1.refill", True)
 

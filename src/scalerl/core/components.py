@@ -159,12 +159,10 @@ class Family:
             return self._validated(selection)
         except ValidationError as error:
             first = error.errors()[0]
-            key = ".".join(map(str, first["loc"]))
-            raise UsageError(
-                f"{key}: {first['msg']}" if key else first["msg"],
-                where=f"{self.kind} '{error.title}'",
-                remedy=f"select it with its settings, {{'type': ..., '{key}': ...}}" if key else "mend its settings",
-            ) from None
+            name = selection if isinstance(selection, str) else selection["type"]
+            key = ".".join(map(str, first["loc"])) or "settings"
+            remedy = f"write {{'type': '{name}', '{key}': ...}}" if first["type"] == "missing" else "mend it"
+            raise UsageError(f"its {key} cannot be used ({first['msg']})", where=f"{self.kind} '{name}'", remedy=remedy) from None
 
     def _validated(self, selection: str | Mapping[str, Any]) -> Any:
         settings = {"type": selection} if isinstance(selection, str) else dict(selection)

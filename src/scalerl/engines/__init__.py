@@ -8,10 +8,10 @@ from scalerl.core.components import Component
 
 
 class Engine(Component, family="engines"):
-    """A sampler that takes new weights while requests are in flight."""
+    """A generator that takes new weights while requests are in flight."""
 
     kv: Literal["keep", "reprefill", "drain"] = "keep"
-    """What happens to the cache of a request in flight when weights change: keep it (stale, bounded by one trace), compute
+    """What happens to the cache of a request in flight when weights change: keep it (stale, bounded by one completion), compute
     it anew with the new weights, or let the request finish first. New requests never see keys of older weights."""
     temperature: float = Field(default=1.0, gt=0.0)
     """Divides the logits on both sides; log-probs are those of the distribution that was sampled."""

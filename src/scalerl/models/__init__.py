@@ -6,7 +6,7 @@ from scalerl.core.components import Component
 
 
 class Model(Component, family="models"):
-    """The policy; sampler and trainer use the same weights and the same head precision."""
+    """The policy; generator and trainer use the same weights and the same head precision."""
 
     head: Literal["fp32", "body"] = "fp32"
     """Precision of the matmul that makes logits, on BOTH sides: fp32 (arXiv 2510.13786), or that of the body."""

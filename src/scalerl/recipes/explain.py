@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from scalerl.core.components import Component
 from scalerl.core.errors import RecipeError, ScalerlError, did_you_mean
+from scalerl.core.units import counted
+from scalerl.recipes.places import is_base, model_of
 from scalerl.recipes.recipe import Recipe
 
 Path = tuple[str | int, ...]
+Fault = tuple[Path, str, Any]
+"""Where it is, pydantic's word for it, and pydantic's record."""
 
 
 def explain(error: ValidationError, tree: Mapping[str, Any], layers: Sequence[tuple[str, Mapping[str, Any]]]) -> RecipeError:
@@ -19,18 +22,40 @@ def explain(error: ValidationError, tree: Mapping[str, Any], layers: Sequence[tu
 
     `layers` are the files that the tree was made of, the deciding one first: the error names the one that said it.
     """
-    faults = [fault for detail in error.errors() for fault in _flattened(detail, ())]
+    faults = _faults(error)
     # A wrong key explains a missing one beside it better than the other way round.
-    path, kind, detail = min(faults, key=lambda fault: fault[1] == "missing")
-    what, remedy = _sentence(path, kind, detail, tree)
+    fault = min(faults, key=lambda fault: fault[1] == "missing")
+    what, remedy = _sentence(fault, Recipe, tree)
+    path = fault[0]
     dotted = ".".join(str(part) for part in path)
     origin = next((origin for origin, layer in layers if _holds(layer, path)), f"recipe '{tree.get('name', '')}'")
     if len(faults) > 1:
-        what += f" (and {len(faults) - 1} more faults)"
+        what += f" (and {counted(len(faults) - 1, 'more fault')})"
     return RecipeError(what, where=f"{origin}: {dotted}" if dotted else origin, remedy=remedy)
 
 
-def _flattened(detail: Any, prefix: Path) -> list[tuple[Path, str, Any]]:
+def check_given(settings: Mapping[str, Any], component: type[BaseModel], *, where: str) -> None:
+    """Check some of the settings of `component`, each by itself while others are left to be given elsewhere.
+
+    Raises:
+        RecipeError: a key is unknown or a value is wrong.
+    """
+    try:
+        component.model_validate(settings)
+    except ValidationError as error:
+        # Without a path it is the settings together that do not fit, which those not given can change.
+        complete = settings.keys() >= component.model_fields.keys()
+        wrong = [fault for fault in _faults(error) if fault[1] != "missing" and (fault[0] or complete)]
+        if wrong:
+            what, remedy = _sentence(wrong[0], component, settings)
+            raise RecipeError(what, where=".".join([where, *map(str, wrong[0][0])]), remedy=remedy) from None
+
+
+def _faults(error: ValidationError) -> list[Fault]:
+    return [fault for detail in error.errors() for fault in _flattened(detail, ())]
+
+
+def _flattened(detail: Any, prefix: Path) -> list[Fault]:
     """The faults behind one of pydantic's error records; those of a component's settings lie inside its own."""
     path = prefix + tuple(detail["loc"])
     if detail["type"] == "settings":
@@ -38,10 +63,11 @@ def _flattened(detail: Any, prefix: Path) -> list[tuple[Path, str, Any]]:
     return [(path, detail["type"], detail)]
 
 
-def _sentence(path: Path, kind: str, detail: Any, tree: Mapping[str, Any]) -> tuple[str, str | None]:
-    """What is wrong at `path`, and the remedy."""
+def _sentence(fault: Fault, model: type[BaseModel], tree: Mapping[str, Any]) -> tuple[str, str | None]:
+    """What is wrong with the `tree` that should be a `model`, and the remedy."""
+    path, kind, detail = fault
     if kind == "extra_forbidden":
-        return "there is no such key", did_you_mean(str(path[-1]), _keys_at(path[:-1], tree))
+        return "there is no such key", did_you_mean(str(path[-1]), _keys_at(path[:-1], model, tree))
     if kind == "missing":
         return "it is missing", "give it in the recipe, by the scale or with --set"
     if kind == "selection":
@@ -50,29 +76,24 @@ def _sentence(path: Path, kind: str, detail: Any, tree: Mapping[str, Any]) -> tu
     if kind == "value_error":
         # Written here or by a plug-in, for people: it says itself what to do.
         return message, None
+    if kind == "model_type":
+        return f"{detail['input']!r} does not fit", "give a table of its settings"
     return f"{detail['input']!r} does not fit", message[0].lower() + message[1:]
 
 
-def _keys_at(path: Path, tree: Mapping[str, Any]) -> list[str]:
-    """The keys that the model at `path` takes, following the components that `tree` selects."""
-    model: type[BaseModel] = Recipe
+def _keys_at(path: Path, model: type[BaseModel], tree: Mapping[str, Any]) -> list[str]:
+    """The keys that what lies at `path` inside `model` takes, following the components that `tree` selects."""
     node: Any = tree
     for part in path:
         node = node[part]
         if isinstance(part, str):
-            model = _model_of(model.model_fields[part].annotation)
-        if issubclass(model, Component) and "family" in vars(model) and isinstance(node, Mapping):
+            model = model_of(model.model_fields[part].annotation) or model
+        if is_base(model) and isinstance(node, Mapping):
             try:
                 model = model.family.get(node["type"])
             except (ScalerlError, KeyError):
                 break
     return list(model.model_fields)
-
-
-def _model_of(annotation: Any) -> type[BaseModel]:
-    """The model inside an annotation such as `WarmStart | None` or `tuple[Filter, ...]`."""
-    candidates = [annotation, *get_args(annotation)]
-    return next(candidate for candidate in candidates if isinstance(candidate, type) and issubclass(candidate, BaseModel))
 
 
 def _holds(layer: Mapping[str, Any], path: Path) -> bool:

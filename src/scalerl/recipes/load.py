@@ -7,7 +7,7 @@
 
 A scale fills what a recipe leaves open; a recipe that has every section, such as that of a run directory, stands alone.
 A scale's table `defaults` holds settings by component (`defaults.objective.loss.gspo.clip_low`), which apply where the
-recipe selects that component.
+recipe selects that component. A layer that selects another component of a family keeps what the whole family has.
 
     >>> resolve("scalerl", overrides=["objective.loss=dapo"]).objective.loss
     Dapo(clip_low=0.2, clip_high=0.28)
@@ -15,9 +15,10 @@ recipe selects that component.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -25,9 +26,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from scalerl.core.components import plugin_modules
-from scalerl.core.errors import DataError, RecipeError, UsageError, unknown_name
-from scalerl.recipes.explain import explain
+from scalerl.core.components import importing_plugin, plugin_modules
+from scalerl.core.errors import DataError, RecipeError, UsageError, did_you_mean, unknown_name
+from scalerl.recipes.explain import check_given, explain
+from scalerl.recipes.places import FAMILIES, SHARED, Place
 from scalerl.recipes.recipe import Recipe
 from scalerl.recipes.tree import LABELS, Tree, assigned, layered, with_defaults
 
@@ -42,24 +44,46 @@ class Layer:
     tree: Tree
 
 
-def resolve(recipe: str | Path, *, scale: str | Path = DEFAULT_SCALE, overrides: Sequence[str] = ()) -> Recipe:
+def resolve(recipe: str | Path, *, scale: str | Path | None = None, overrides: Sequence[str] = ()) -> Recipe:
     """The complete recipe called `recipe` (a catalogue name or a TOML file) on `scale`, with `path=value` overrides.
+
+    Without `scale` one that leaves something open lies on `DEFAULT_SCALE`.
 
     Raises:
         UnknownNameError: no recipe or scale of that name.
-        RecipeError: a file is no TOML, a key is unknown, a value is wrong, something is missing or contradicts itself.
+        RecipeError: a file is no TOML, a key is unknown, a value is wrong, something is missing or contradicts itself, or a
+            scale is given for a recipe that has every section.
     """
     ingredients, by_hand = ingredient_layers(recipe), Layer("--set", {})
-    ground = Layer("", {}) if _stands_alone(ingredients) else scale_layer(scale)
+    ground = _ground(ingredients, scale)
     defaults = ground.tree.pop("defaults", {})
     tree = ground.tree
     for layer in ingredients:
-        tree = layered(tree, layer.tree)
+        tree = layered(tree, layer.tree, shared=SHARED)
     for override in overrides:
         tree = _overridden(tree, override)
         by_hand = Layer("--set", _overridden(by_hand.tree, override))
     tree = {"name": _stem(recipe), **with_defaults(tree, defaults)}
-    return validated(tree, layers=[by_hand, *reversed(ingredients), ground])
+    # What no layer says itself is one of the scale's defaults.
+    filled = Layer(ground.origin, tree)
+    return validated(tree, layers=[by_hand, *reversed(ingredients), filled])
+
+
+def takes_scale(recipe: str | Path) -> bool:
+    """Whether a scale lies under `recipe`: not if it has every section."""
+    return not _stands_alone(ingredient_layers(recipe))
+
+
+def _ground(ingredients: Sequence[Layer], scale: str | Path | None) -> Layer:
+    """The scale under a recipe, or nothing under one that stands alone."""
+    if not _stands_alone(ingredients):
+        return scale_layer(DEFAULT_SCALE if scale is None else scale)
+    leaf = ingredients[-1].origin
+    if scale is not None:
+        # A misspelt scale is the first thing to tell.
+        scale_layer(scale)
+        raise RecipeError("it has every section, so no scale lies under it", where=leaf, remedy="leave --scale out")
+    return Layer(leaf, {})
 
 
 def _stands_alone(ingredients: Sequence[Layer]) -> bool:
@@ -93,22 +117,47 @@ def scale_names() -> list[str]:
 
 
 def scale_layer(scale: str | Path) -> Layer:
-    """The layer of a scale, by name or file."""
-    origin, tree = _find(scale, kind="scale", files=_files("scales", plugins="scalerl.scales"))
+    """The layer of a scale, by name or file, its `defaults` checked."""
+    origin, tree = _found(scale, kind="scale", files=_files("scales", plugins="scalerl.scales")).read()
+    _check_defaults(tree.get("defaults", {}), (), origin=origin)
     return Layer(origin, _without_labels(tree))
+
+
+def _check_defaults(node: object, place: Place, *, origin: str) -> None:
+    """Refuse defaults for what no recipe can select: they lie below a family's place by the names of its components."""
+    where = f"{origin}: {'.'.join(('defaults', *place))}"
+    family = FAMILIES[place].family if place in FAMILIES else None
+    below = {other[len(place)] for other in FAMILIES if other[: len(place)] == place != other}
+    known = family.names() if family else below
+    for key, inner in _table(node, where).items():
+        if key not in known:
+            what = f"there is no {family.kind} '{key}'" if family else "there is no such key"
+            raise RecipeError(what, where=f"{where}.{key}", remedy=did_you_mean(key, known))
+        if family:
+            check_given(_table(inner, f"{where}.{key}"), family.get(key), where=f"{where}.{key}")
+        else:
+            _check_defaults(inner, (*place, key), origin=origin)
+
+
+def _table(node: object, where: str) -> Tree:
+    if not isinstance(node, dict):
+        raise RecipeError(f"{node!r} is no table", where=where, remedy="give a table of settings by component")
+    return node
 
 
 def ingredient_layers(recipe: str | Path) -> list[Layer]:
     """The layers of a recipe from the one it goes back to up to itself, following `extends`."""
     layers: list[Layer] = []
-    seen: list[str] = []
+    seen: list[_File] = []
     next_recipe: str | Path | None = recipe
     files = _files("catalogue", plugins="scalerl.recipes")
     while next_recipe is not None:
-        origin, tree = _find(next_recipe, kind="recipe", files=files)
-        if origin in seen:
-            raise RecipeError("it extends itself: " + " -> ".join([*seen, origin]), where=origin, remedy="take one 'extends' out")
-        seen.append(origin)
+        found = _found(next_recipe, kind="recipe", files=files)
+        if found in seen:
+            chain = " -> ".join(file.origin for file in [*seen, found])
+            raise RecipeError(f"it extends itself: {chain}", where=found.origin, remedy="take one 'extends' out")
+        seen.append(found)
+        origin, tree = found.read()
         parent = tree.pop("extends", None)
         layers.insert(0, Layer(origin, tree))
         next_recipe = _parent(parent, origin)
@@ -129,12 +178,24 @@ def _parent(parent: object, origin: str) -> str | Path | None:
     return Path(origin).parent / parent
 
 
-def _find(name: str | Path, *, kind: str, files: Mapping[str, Traversable | Path]) -> tuple[str, Tree]:
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file of settings: what it is, however it was spelt, and what messages call it."""
+
+    identity: Path | tuple[str, str]
+    origin: str = field(compare=False)
+    file: Traversable | Path = field(compare=False)
+
+    def read(self) -> tuple[str, Tree]:
+        return self.origin, _read(self.file, self.origin)
+
+
+def _found(name: str | Path, *, kind: str, files: Mapping[str, Traversable]) -> _File:
     if isinstance(name, Path) or _is_path(name):
-        return str(name), _read(Path(name), str(name))
+        return _File(Path(name).resolve(), origin=str(name), file=Path(name))
     if name not in files:
         raise unknown_name(kind, name, files)
-    return f"{name}.toml", _read(files[name], f"{name}.toml")
+    return _File(("catalogue", name), origin=f"{name}.toml", file=files[name])
 
 
 def _is_path(name: str) -> bool:
@@ -148,7 +209,9 @@ def _stem(recipe: str | Path) -> str:
 def _files(folder: str, *, plugins: str) -> dict[str, Traversable]:
     """The TOML files of a folder of this package and of the packages that plug-ins name, by stem."""
     folders: list[Traversable] = [resources.files("scalerl.recipes") / folder]
-    folders += [resources.files(module) for module in plugin_modules(plugins)]
+    for module in plugin_modules(plugins):
+        with importing_plugin(module):
+            folders.append(resources.files(module))
     found: dict[str, Traversable] = {}
     for file in (file for place in folders for file in place.iterdir() if file.name.endswith(".toml")):
         if found.setdefault(_stem(file.name), file) is not file:
@@ -158,7 +221,8 @@ def _files(folder: str, *, plugins: str) -> dict[str, Traversable]:
 
 def _read(file: Traversable | Path, origin: str) -> Tree:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        # Some editors put a byte order mark before the text, which is no TOML.
+        return tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise UsageError("there is no such file", where=origin, remedy="give the name of a recipe or the path of a TOML file") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -168,18 +232,20 @@ def _read(file: Traversable | Path, origin: str) -> Tree:
 
 
 def _overridden(tree: Tree, override: str) -> Tree:
-    """`tree` with one `path=value` on top; `none` takes an optional part out, and what is no TOML value is text."""
+    """`tree` with one `path=value` on top; `none` takes an optional part or a list's item out, and what is no TOML is text."""
+    if len(override.strip().splitlines()) > 1:
+        raise RecipeError(f"{override!r} is more than one line", where="--set", remedy="write \\n in quotes for a line break")
     path, equals, text = (part.strip() for part in override.partition("="))
     if not equals or not path:
         raise RecipeError(f"'{override}' sets nothing", where="--set", remedy="write --set path=value, e.g. --set batch.group=16")
     value = None if text == "none" else _toml_value(text)
     try:
-        if value is None or any(part.isdecimal() for part in path.split(".")):
+        if value is None or any(re.fullmatch(r"-?\d+", part) for part in path.split(".")):
             return assigned(tree, path, value)
     except KeyError as error:
         raise RecipeError(f"'{error.args[0]}' is no item of a list", where=f"--set {override}", remedy="count items from 0") from None
     # Layered, not assigned: selecting another component drops the settings of the one before.
-    return layered(tree, assigned({}, path, value))
+    return layered(tree, assigned({}, path, value), shared=SHARED)
 
 
 def _toml_value(text: str) -> Any:

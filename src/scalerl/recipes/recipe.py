@@ -26,7 +26,6 @@ from scalerl.models import Model
 from scalerl.objective.advantages import Advantage
 from scalerl.objective.aggregations import Aggregation
 from scalerl.objective.length_controls import LengthControl
-from scalerl.objective.length_controls.interruption import Interruption
 from scalerl.objective.losses import Loss
 from scalerl.pipeline.schedules import Schedule
 from scalerl.recipes.tree import LABELS, Tree
@@ -158,13 +157,15 @@ class Recipe(Settings):
         """Refuse what no run can mean, naming both keys."""
         if self.batch.group == 1:
             raise ValueError("batch.group = 1 leaves objective.advantage no group to compare with: take 2 or more")
-        if self.pipeline.schedule.name() == "ppo_off_policy" and self.pipeline.k == 0:
-            raise ValueError("pipeline.schedule = ppo_off_policy generates k batches at a time: pipeline.k must be 1 or more")
-        control = self.length.control
-        if isinstance(control, Interruption) and control.after_tokens[1] + control.answer_tokens > self.length.completion_tokens:
+        schedule, control = self.pipeline.schedule, self.length.control
+        if self.pipeline.k < schedule.least_k:
             raise ValueError(
-                f"length.control interrupts up to token {control.after_tokens[1]} and lets {control.answer_tokens} follow,"
-                f" but length.completion_tokens is {self.length.completion_tokens}: raise it or interrupt earlier"
+                f"pipeline.schedule = {schedule.name()} takes no k = {self.pipeline.k}: pipeline.k must be {schedule.least_k} or more"
+            )
+        if self.length.completion_tokens < control.least_completion_tokens:
+            raise ValueError(
+                f"length.control = {control.name()} needs {control.least_completion_tokens} tokens,"
+                f" but length.completion_tokens is {self.length.completion_tokens}: raise it or set length.control for fewer"
             )
         return self
 

@@ -1,16 +1,20 @@
 """Trees of plain settings, as TOML holds them: layering one on another, and the changes between two.
 
 A *selection* is a table with a `type`: it names a component. Settings of one component mean nothing to another, so a
-selection of another type replaces the whole table where everything else is merged key by key.
+selection of another type replaces the table, but for what both share, where everything else is merged key by key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 Tree = dict[str, Any]
+Shared = Mapping[tuple[str, ...], Collection[str]]
+"""By place in the tree: the settings that stay when another component is selected there."""
+NOTHING_SHARED: Shared = MappingProxyType({})
 
 LABELS = ("name", "about")
 """What a recipe says about itself: no setting, and no part of its hash."""
@@ -28,22 +32,28 @@ class Change:
         return f"{self.path}: {show(self.left)} -> {show(self.right)}"
 
 
-def layered(base: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
-    """`base` with `over` on top: tables merge, everything else is replaced, and so is a selection of another type."""
+def layered(base: Mapping[str, Any], over: Mapping[str, Any], *, shared: Shared = NOTHING_SHARED, place: tuple[str, ...] = ()) -> Tree:
+    """`base` with `over` on top: tables merge, everything else is replaced, and so is a selection of another type.
+
+    `shared` names the settings that a selection of another type takes over; `place` is where the two trees lie.
+    """
     merged = dict(base)
     for key, value in over.items():
-        merged[key] = _layered_value(merged.get(key), value)
+        merged[key] = _layered_value(merged.get(key), value, shared=shared, place=(*place, key))
     return merged
 
 
-def _layered_value(below: Any, value: Any) -> Any:
-    if isinstance(value, Mapping):
-        if not isinstance(below, Mapping):
-            # A bare name is a selection without settings, so that settings can be added to it.
-            below = {"type": below} if isinstance(below, str) else {}
-        another = "type" in value and "type" in below and value["type"] != below["type"]
-        return layered({} if another else below, value)
-    return dict(below) if isinstance(below, Mapping) and below.get("type") == value else value
+def _layered_value(below: Any, value: Any, *, shared: Shared, place: tuple[str, ...]) -> Any:
+    # A bare name is a selection without settings, so that settings can be added to it.
+    if isinstance(value, str) and isinstance(below, Mapping) and "type" in below:
+        value = {"type": value}
+    if not isinstance(value, Mapping):
+        return value
+    if not isinstance(below, Mapping):
+        below = {"type": below} if isinstance(below, str) else {}
+    if "type" in value and "type" in below and value["type"] != below["type"]:
+        below = {key: setting for key, setting in below.items() if key in shared.get(place, ())}
+    return layered(below, value, shared=shared, place=place)
 
 
 def with_defaults(tree: Any, defaults: Any) -> Any:
@@ -66,7 +76,8 @@ def with_defaults(tree: Any, defaults: Any) -> Any:
 def assigned(tree: Mapping[str, Any], path: str, value: Any) -> Tree:
     """`tree` with the setting at the dotted `path` set to `value`, or removed if that is None.
 
-    A number in the path counts the items of a list. Raises KeyError with the part of the path that leads nowhere.
+    A number in the path counts the items of a list; removing one moves up those behind it. Raises KeyError with the part
+    of the path that leads nowhere.
     """
     head, _, rest = path.partition(".")
     changed = dict(tree)
@@ -88,7 +99,10 @@ def _assigned_below(node: Any, path: str, value: Any, *, prefix: str) -> Any:
     if not isinstance(node, list) or not head.isdecimal() or int(head) >= len(node):
         raise KeyError(f"{prefix}.{head}")
     items = list(node)
-    items[int(head)] = _assigned_below(items[int(head)], rest, value, prefix=f"{prefix}.{head}") if rest else value
+    if rest:
+        items[int(head)] = _assigned_below(items[int(head)], rest, value, prefix=f"{prefix}.{head}")
+    else:
+        items[int(head) : int(head) + 1] = [] if value is None else [value]
     return items
 
 

@@ -1,8 +1,13 @@
 """Trainers: what turns batches into new weights. The family's base, and the optimizer they share."""
 
+from typing import Annotated
+
 from pydantic import Field
 
 from scalerl.core.components import Component, Settings
+
+Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
+"""Decay of a running mean; at 1 it would forget nothing."""
 
 
 class AdamW(Settings):
@@ -11,7 +16,7 @@ class AdamW(Settings):
     learning_rate: float = Field(gt=0.0, examples=[5e-7])
     warmup_steps: int = Field(default=100, ge=0)
     """Steps over which the rate rises from 0."""
-    betas: tuple[float, float] = (0.9, 0.95)
+    betas: tuple[Beta, Beta] = (0.9, 0.95)
     """Not stated by arXiv 2510.13786: the usual pair for language models."""
     eps: float = Field(default=1e-15, gt=0.0)
     weight_decay: float = Field(default=0.01, ge=0.0)

@@ -88,8 +88,12 @@ def without_steps(rows: NDArray[np.int64], values: FloatArray, *, counts: Counts
         compute = np.cumsum(values)
     else:
         compute = values - values.min() if counts == "clock" and values.min() > _UNIX_S else values
+    at = rows.astype(np.float64)
+    if (between := _usual_gap(at) - 1.0) > 0.0:
+        # Where compute has rows of its own, the last one paid for the evaluations on the rows just after it.
+        at, compute = np.append(at, at[-1] + between), np.append(compute, compute[-1])
     nothing = np.empty(0)
-    return Lineage(None, rows.astype(np.float64), compute, nothing.astype(np.int64), nothing)
+    return Lineage(None, at, compute, nothing.astype(np.int64), nothing)
 
 
 def follow(rows: NDArray[np.int64], steps: FloatArray, values: FloatArray, *, counts: Counts) -> Lineage:

@@ -20,6 +20,11 @@ class Interruption(LengthControl):
     answer_tokens: int = Field(gt=0, examples=[2048])
     """Tokens that may follow the phrase."""
 
+    @property
+    def least_completion_tokens(self) -> int:
+        """The latest interruption and the answer after it."""
+        return self.after_tokens[1] + self.answer_tokens
+
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         low, high = self.after_tokens
