@@ -137,3 +137,12 @@ def test_both_verbs_take_every_curve_option():
         parameter.name for parameter in get_command(report.app).params
     }
     assert {parameter.name for parameter in _curve_options._parameters()} <= shared
+
+
+def test_list_tells_what_a_log_offers_and_what_would_be_chosen(log):
+    result = call(fit, log, "--list")
+    assert result.exit_code == 0
+    assert "25 rows" in result.stdout
+    for part in ("run", "gpu_hours", "pass_rate", "reward: 'pass_rate'", "compute: 'gpu_hours', in GPU-hours"):
+        assert part in result.stdout
+    assert "ceiling" not in result.stdout

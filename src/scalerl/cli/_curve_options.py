@@ -67,9 +67,17 @@ class CurveOptions:
             UsageError: an option does not have its form, or names what a log does not have.
             DataError: a log cannot be used.
         """
-        choice = Choice.of(x=self.x, y=self.y, by=self.by, gpus=self.gpus, bounds=self.bounds, where=self.where or ())
-        curves = _told_apart([curve for log in self.logs for curve in read_curves(log, choice=choice)])
+        curves = _told_apart([curve for log in self.logs for curve in read_curves(log, choice=self.choice)])
         return [self._fit(curve) for curve in curves]
+
+    @property
+    def choice(self) -> Choice:
+        """What the options ask of the logs' columns.
+
+        Raises:
+            UsageError: an option does not have its form.
+        """
+        return Choice.of(x=self.x, y=self.y, by=self.by, gpus=self.gpus, bounds=self.bounds, where=self.where or ())
 
     def exit_code(self, fits: Sequence[Fit]) -> int:
         """0, or 4 where no curve has an answer (with `--strict`: where any has none)."""

@@ -120,8 +120,8 @@ def format_number(value: float) -> str:
     magnitude = abs(value)
     for prefix, factor in (("Z", 1e21), ("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if magnitude >= max(factor * 0.9995, 9_999.5):
-            return f"{value / factor:.3g}{prefix}" if magnitude < 1e24 else f"{value:.3g}"
-    return f"{value:.0f}" if magnitude >= 1000 else f"{value:.3g}"
+            return f"{value / factor:.3g}{prefix}" if magnitude < 9.995e23 else f"{value:.3g}"
+    return f"{value:.0f}" if magnitude >= 999.5 else f"{value:.3g}"
 
 
 def counted(number: int, thing: str) -> str:

@@ -8,6 +8,6 @@ document                               the same answer for programs, as JSON
 from scalerl.reports.document import to_document, to_json
 from scalerl.reports.figure import write_figure
 from scalerl.reports.html import write_html
-from scalerl.reports.terminal import console_for, print_fits
+from scalerl.reports.terminal import console_for, print_fits, print_listing
 
-__all__ = ["console_for", "print_fits", "to_document", "to_json", "write_figure", "write_html"]
+__all__ = ["console_for", "print_fits", "print_listing", "to_document", "to_json", "write_figure", "write_html"]

@@ -20,8 +20,9 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from scalerl.core.units import format_number
+from scalerl.core.units import counted, format_number
 from scalerl.curves.result import Fit, Status
+from scalerl.importers import Listing
 from scalerl.records.curve import FloatArray
 from scalerl.reports import tables, words
 from scalerl.reports.canvas import Canvas, Marker, Stroke, log_ticks, nice_ticks
@@ -86,6 +87,19 @@ def print_fit(fit: Fit, console: Console) -> None:
 def _headline_style(fit: Fit) -> str:
     """Green only where the answer stands undoubted."""
     return "bold yellow" if fit.doubts and fit.status in (Status.OK, Status.SATURATED) else _STATUS_STYLES.get(fit.status, "bold yellow")
+
+
+def print_listing(listing: Listing, console: Console, *, name: str) -> None:
+    """The columns of the log called `name`, and what would be chosen from it."""
+    rows = tuple(
+        (facts.name, str(facts.numbers), *("" if end is None else words.number(end) for end in (facts.first, facts.last)), facts.text)
+        for facts in listing.columns
+    )
+    caption = f"{name}: {counted(listing.rows, 'row')}"
+    _print_table(tables.Table(caption, ("column", "numbers", "first", "last", "text"), rows), console)
+    console.print()
+    for note in listing.notes:
+        _print_item(note, console)
 
 
 def print_plot(fit: Fit, console: Console, *, num_rows: int = 16) -> None:
