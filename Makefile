@@ -24,7 +24,7 @@ test: .venv/.dev ## Run the tests (minutes)
 	$(BIN)/python -m pytest -q -n 2
 
 test-all: .venv/.dev ## Run every test, the slow ones too
-	$(BIN)/python -m pytest -q -n 2 -m ""
+	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -q -n 2 -m ""
 
 check: .venv/.dev ## Lint, formatting, types, layers
 	$(BIN)/ruff check
