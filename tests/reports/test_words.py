@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from scalerl.core.text import printable
 from scalerl.core.units import STEPS, TOKENS
 from scalerl.curves.result import Estimate, Status
 from scalerl.records.curve import Curve
@@ -118,4 +119,4 @@ def test_intervals_carry_their_unit_once(planted, unit, low, high, text):
 
 
 def test_terminal_codes_and_reversed_text_are_not_printed():
-    assert words.printable("a\x1b[31mb\nc\u202ed é") == "a?[31mb?c?d é"
+    assert printable("a\x1b[31mb\nc\u202ed é") == "a?[31mb?c?d é"

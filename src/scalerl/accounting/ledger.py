@@ -14,7 +14,7 @@ import msgspec
 from scalerl.accounting.fold import Fold
 from scalerl.accounting.spending import Spending
 from scalerl.records.cost import Cost
-from scalerl.records.events import Resumed, RunEntry, RunStarted
+from scalerl.records.events import RunEntry
 
 UNBOOKED = "unbooked"
 
@@ -71,17 +71,12 @@ class LedgerFold(Fold):
 
     sums: dict[str, dict[str, Sums]] = {}
     """By activity, then by detail."""
-    elapsed_s: float = 0.0
-    """Wall seconds during which the run was alive."""
     spending: Spending = msgspec.field(default_factory=Spending)
 
     def update(self, entry: RunEntry) -> None:
         """Take in one entry, in order."""
-        event = entry.event
-        if self.spending.last_time_s is not None and not isinstance(event, Resumed | RunStarted):
-            self.elapsed_s += entry.time_s - self.spending.last_time_s
         self.spending.update(entry)
-        for cost in event.costs:
+        for cost in entry.event.costs:
             self._add(cost)
 
     def _add(self, cost: Cost) -> None:
@@ -95,7 +90,7 @@ class LedgerFold(Fold):
 
     def ledger(self) -> Ledger:
         """The rows so far, the dearest first and `unbooked` last."""
-        elapsed_device_s = self.elapsed_s * self.spending.num_devices
+        elapsed_device_s = self.spending.elapsed_s * self.spending.num_devices
         booked = [
             self._row(activity, detail, sums, elapsed_device_s)
             for activity, details in self.sums.items()

@@ -47,6 +47,8 @@ class Spending(msgspec.Struct):
     num_devices: int = 0
     usd_per_device_hour: float | None = None
     last_time_s: float | None = None
+    elapsed_s: float = 0.0
+    """Wall seconds during which the run was alive, those that leave the axis included."""
     checkpoints: dict[int, Amounts] = {}
     """Useful amounts by the event at which a checkpoint was captured."""
 
@@ -56,6 +58,7 @@ class Spending(msgspec.Struct):
         if isinstance(event, Resumed):
             self._roll_back(event.from_seq)
         elif self.last_time_s is not None:
+            self.elapsed_s += entry.time_s - self.last_time_s
             self._add_wall_time(entry.time_s - self.last_time_s)
         self.last_time_s = entry.time_s
         if isinstance(event, RunStarted):

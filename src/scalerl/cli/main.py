@@ -19,6 +19,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from scalerl.core.errors import ScalerlError, unknown_name
+from scalerl.core.text import printable
 
 _PACKAGE = "scalerl.cli"
 _FOLDER = Path(__file__).parent
@@ -110,7 +111,7 @@ def _verb_of(arguments: list[str]) -> list[str]:
 
 def _leave(sentence: str, code: int) -> NoReturn:
     """Say why on stderr, in one line without terminal codes from foreign files, and exit."""
-    line = " ".join("".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in sentence).split())
+    line = " ".join(printable(sentence.replace("\n", " ")).split())
     print(f"scalerl: {line}", file=sys.stderr)
     sys.exit(code)
 

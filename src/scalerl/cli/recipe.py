@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
+from scalerl.core.text import printable
 from scalerl.recipes import Recipe, changes, ingredient_layers, recipe_names, resolve, scale_names
 from scalerl.recipes.load import DEFAULT_SCALE, takes_scale
 from scalerl.recipes.tree import LABELS, show
@@ -76,8 +77,8 @@ def diff_recipes(
 
 
 def _printable(text: str) -> str:
-    """Text with blanks for control characters: a file of somebody else's must not steer the terminal."""
-    return "".join(character if character.isprintable() else " " for character in text)
+    """A file of somebody else's must not steer the terminal: blanks keep a text of several lines readable."""
+    return printable(text, instead=" ")
 
 
 def _batch_in_words(recipe: Recipe) -> str:

@@ -29,7 +29,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeGuard, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, ValidationInfo, field_validator
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -62,6 +62,11 @@ def _only_numbers(annotation: Any) -> bool:
     return all(_only_numbers(part) for part in parts) if parts else annotation in (int, float, NoneType, Ellipsis)
 
 
+def is_base(model: type[BaseModel]) -> TypeGuard[type[Component]]:
+    """Whether `model` is a family's base, so that what it annotates selects a component."""
+    return "family" in vars(model) and issubclass(model, Component)
+
+
 class Component(Settings):
     """A selectable part of the system; subclass a family's base, one per file."""
 
@@ -84,7 +89,7 @@ class Component(Settings):
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Validate an annotation of a family's base by selecting the component; a concrete class by its fields."""
-        if "family" in vars(cls):
+        if is_base(cls):
             return core_schema.no_info_plain_validator_function(
                 cls.family.selected, serialization=core_schema.plain_serializer_function_ser_schema(Component.selection)
             )

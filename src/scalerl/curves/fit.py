@@ -200,10 +200,10 @@ def _law_fit(found: Posterior, *, R0_source: str, level: float) -> LawFit:
         "A": _estimate(points.to_reward(found.A), level=level, identified=bounded),
     }
     for parameter, log_values in zip(found.parameters, found.log_parameters, strict=True):
-        values = np.exp(log_values) * (points.first_compute if parameter.is_compute else 1.0)
+        values = np.exp(log_values) * _scale(parameter, points)
         # Half of a gain that is not bounded lies at no known compute.
         known = _width(log_values) < _PRIOR_SHARE * parameter.log_width and (bounded or not parameter.is_compute)
-        estimates[parameter.name] = replace(_estimate(values, level=level, identified=known), unit=_unit(parameter))
+        estimates[parameter.name] = _estimate(values, level=level, identified=known, unit=_unit(parameter))
     return LawFit(
         law=law.name(),
         parameters=estimates,
@@ -212,6 +212,11 @@ def _law_fit(found: Posterior, *, R0_source: str, level: float) -> LawFit:
         least_squares=_least_squares(found),
         predict=partial(found.band, level=level),
     )
+
+
+def _scale(parameter: Parameter, points: Points) -> float:
+    """The unit of `parameter` in that of the curve: laws count compute from the first point."""
+    return points.first_compute if parameter.is_compute else 1.0
 
 
 def _unit(parameter: Parameter) -> Literal["compute", ""]:
@@ -223,7 +228,7 @@ def _least_squares(found: Posterior) -> dict[str, float]:
     points, optimum = found.points, found.optimum
     start, A = points.to_reward(np.array([optimum.start, optimum.A]))
     shape = {
-        parameter.name: float(np.exp(log_value)) * (points.first_compute if parameter.is_compute else 1.0)
+        parameter.name: float(np.exp(log_value)) * _scale(parameter, points)
         for parameter, log_value in zip(found.parameters, optimum.log_parameters, strict=True)
     }
     return {found.law.start: float(start), "A": float(A), **shape}
@@ -236,9 +241,11 @@ def _central(draws: FloatArray, level: float) -> tuple[float, float, float]:
     return float(low), float(median), float(high)
 
 
-def _estimate(draws: FloatArray, *, level: float, identified: bool, source: str = "fitted") -> Estimate:
+def _estimate(
+    draws: FloatArray, *, level: float, identified: bool, source: str = "fitted", unit: Literal["reward", "compute", ""] = "reward"
+) -> Estimate:
     low, median, high = _central(draws, level)
-    return Estimate(median if identified else None, low, high, identified=identified, source=source)
+    return Estimate(median if identified else None, low, high, identified=identified, source=source, unit=unit)
 
 
 def _width(draws: FloatArray) -> float:
@@ -257,8 +264,7 @@ def _with_unknown(constant: LawFit, asked: Posterior) -> LawFit:
     """The constant with the parameters of the law asked for, of which it knows nothing but the prior's range."""
     unknown = {}
     for parameter in asked.parameters:
-        unit = asked.points.first_compute if parameter.is_compute else 1.0
-        low, high = unit * math.exp(parameter.log_low), unit * math.exp(parameter.log_high)
+        low, high = (_scale(parameter, asked.points) * math.exp(edge) for edge in (parameter.log_low, parameter.log_high))
         unknown[parameter.name] = Estimate(None, low, high, identified=False, source="prior", unit=_unit(parameter))
     return replace(constant, parameters={**constant.parameters, **unknown})
 

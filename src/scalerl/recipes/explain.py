@@ -7,9 +7,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from scalerl.core.components import is_base
 from scalerl.core.errors import RecipeError, ScalerlError, did_you_mean
 from scalerl.core.units import counted
-from scalerl.recipes.places import is_base, model_of
+from scalerl.recipes.places import model_of
 from scalerl.recipes.recipe import Recipe
 
 Path = tuple[str | int, ...]

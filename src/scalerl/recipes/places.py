@@ -7,11 +7,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeGuard, get_args
+from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from scalerl.core.components import Component
+from scalerl.core.components import Component, is_base
 from scalerl.recipes.recipe import Recipe
 
 Place = tuple[str, ...]
@@ -21,11 +21,6 @@ def model_of(annotation: Any) -> type[BaseModel] | None:
     """The model inside an annotation such as `WarmStart | None` or `tuple[Filter, ...]`; None if there is none."""
     candidates = [annotation, *get_args(annotation)]
     return next((candidate for candidate in candidates if isinstance(candidate, type) and issubclass(candidate, BaseModel)), None)
-
-
-def is_base(model: type[BaseModel]) -> TypeGuard[type[Component]]:
-    """Whether `model` is a family's base, so that the place it annotates selects a component."""
-    return issubclass(model, Component) and "family" in vars(model)
 
 
 def _places(model: type[BaseModel], place: Place) -> Iterator[tuple[Place, type[Component]]]:

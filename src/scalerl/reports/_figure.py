@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from scalerl.core.text import printable
 from scalerl.core.units import format_number
 from scalerl.curves.result import Band, Estimate, Fit
 from scalerl.records.curve import Curve
@@ -56,8 +57,8 @@ def _draw(fit: Fit, axes: Axes) -> None:
     _draw_points(picture.later, "after the window", axes, marker="D", mfc=_LATER, mec="white")
     if len(picture.later):
         axes.axvline(fit.window[1], color=_QUIET, linewidth=0.9, linestyle=(0, (2, 3)), zorder=1)
-    axes.set(xscale="log", xlim=picture.compute_range, ylim=picture.reward_range, ylabel=words.printable(fit.curve.metric))
-    axes.set_xlabel(words.printable(fit.curve.axis.label))
+    axes.set(xscale="log", xlim=picture.compute_range, ylim=picture.reward_range, ylabel=printable(fit.curve.metric))
+    axes.set_xlabel(printable(fit.curve.axis.label))
     _style(axes)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from scalerl.core.errors import ScalerlError, UsageError
+from scalerl.core.text import printable
 from scalerl.curves.result import Fit
 from scalerl.reports import words
 
@@ -32,7 +33,7 @@ def write_figure(fit: Fit, path: Path, *, title: str | None = None) -> None:
             "a figure needs matplotlib, which is not installed", remedy="install it with: pip install 'scalerl[dev]'"
         ) from None
     try:
-        draw(fit, path, title=words.printable(title or " ".join((words.answer(fit), *fit.doubts))))
+        draw(fit, path, title=printable(title or " ".join((words.answer(fit), *fit.doubts))))
     except OSError as error:
         raise ScalerlError(
             f"the figure cannot be written ({error.strerror or error})", where=str(path), remedy="choose another folder"

@@ -21,6 +21,7 @@ from markupsafe import Markup
 
 from scalerl.core.errors import OccupiedError, ScalerlError, UsageError
 from scalerl.core.files import write_atomically
+from scalerl.core.text import printable
 from scalerl.curves.result import Fit
 from scalerl.records.curve import Curve, FloatArray
 from scalerl.reports import tables, words
@@ -82,9 +83,9 @@ def _plot(fit: Fit) -> dict[str, Any]:
     picture = picture_of(fit)
     band, ceiling, linear = picture.band, picture.ceiling, linear_form(fit)
     return {
-        "name": words.printable(fit.curve.name),
-        "metric": words.printable(fit.curve.metric),
-        "compute": words.printable(fit.curve.axis.label),
+        "name": printable(fit.curve.name),
+        "metric": printable(fit.curve.metric),
+        "compute": printable(fit.curve.axis.label),
         "level": words.level(fit) if has_intervals(fit) else None,
         "rewards": picture.reward_range,
         "earlier": _points(picture.earlier),
@@ -111,7 +112,7 @@ def _numbers(values: FloatArray | None) -> list[float]:
 
 def _printable(value: Any) -> Any:
     """What a template prints: foreign text without characters that reverse the reading order; markup of our own as it is."""
-    return words.printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _asset(name: str) -> Markup:

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from scalerl.core.text import printable
 from scalerl.core.units import counted, format_number
 from scalerl.curves.result import Fit, Status
 from scalerl.importers import Listing
@@ -223,7 +224,7 @@ def _print_item(sentence: str, console: Console, *, mark: str = "-") -> None:
 
 def _text(text: str, console: Console, *, style: str = "") -> Text:
     """Foreign text without terminal codes or markup, in characters that the console can write."""
-    return Text(words.printable(text).encode(console.encoding, "replace").decode(console.encoding), style=style, overflow="fold")
+    return Text(printable(text).encode(console.encoding, "replace").decode(console.encoding), style=style, overflow="fold")
 
 
 def _share(value: ArrayLike, value_range: ArrayLike) -> FloatArray:

@@ -93,11 +93,6 @@ def verdict(check: Check) -> str:
     return {True: "hit", False: "miss", None: "no interval"}[check.hit]
 
 
-def printable(text: str) -> str:
-    """Foreign text without terminal codes, line breaks or characters that reverse the reading order."""
-    return "".join(character if character.isprintable() else "?" for character in text)
-
-
 def _plain(value: float, curve: Curve) -> str:  # noqa: ARG001  (one signature for every writer)
     return number(value)
 

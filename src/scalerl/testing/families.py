@@ -7,7 +7,7 @@ import pkgutil
 from collections.abc import Iterator
 
 import scalerl
-from scalerl.core.components import Component, Family
+from scalerl.core.components import Component, Family, is_base
 
 
 def families() -> list[Family]:
@@ -16,7 +16,7 @@ def families() -> list[Family]:
     for info in pkgutil.walk_packages(scalerl.__path__, "scalerl."):
         if info.ispkg:
             for value in vars(importlib.import_module(info.name)).values():
-                if isinstance(value, type) and issubclass(value, Component) and "family" in vars(value):
+                if isinstance(value, type) and is_base(value):
                     found[value.family.name] = value.family
     return [found[name] for name in sorted(found)]
 
