@@ -300,6 +300,7 @@ def test_a_law_that_another_far_outdoes_is_doubted():
     assert answer.status is Status.FLAT
     assert any("The sigmoid law explains the points far better" in doubt for doubt in answer.doubts)
     assert fit(curve).doubts == ()
+    assert any("lies above the first rewards" in doubt for doubt in fit(curve, law="constant", r0=0.99).doubts)
 
 
 def test_an_early_fall_of_a_printed_run_is_doubted(paper):

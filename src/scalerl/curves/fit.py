@@ -117,7 +117,7 @@ def _fitted(law: Law, selection: Selection, blank: Fit) -> Fit:
     as_fit = partial(_law_fit, R0_source=selection.R0_source, level=blank.level)
     best, beside = as_fit(found), [as_fit(other) for other in others]
     if isinstance(law, Constant):
-        return replace(blank, status=Status.FLAT, best=best, alternatives=tuple(beside), doubts=_outdone(best, beside))
+        return replace(blank, status=Status.FLAT, best=best, alternatives=tuple(beside), doubts=(*blank.doubts, *_outdone(best, beside)))
     if _is_flat(found, constant):
         sentence = "A constant explains the points better: the forecast holds their level, and the climb is not identified."
         return replace(
