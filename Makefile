@@ -11,14 +11,17 @@ export OPENBLAS_NUM_THREADS ?= 1
 PAPER_RUN := examples/data/paper_100k_run.csv
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-all check figures clean
+.PHONY: help quickstart headline test test-all check figures clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+%?:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/; s/%/NAME/' | expand -t 14
 
-quickstart: .venv/.light ## Fit the paper's 100,000 GPU-hour run on its first half and write reports/quickstart.html
+quickstart: .venv/.train ## Train the whole recipe on this machine's CPU and write runs/quickstart/report.html (minutes)
+	$(BIN)/scalerl train scalerl --out runs/quickstart
+
+headline: .venv/.light ## Fit the paper's 100,000 GPU-hour run on its first half and write reports/headline.html
 	@mkdir -p reports
-	$(BIN)/scalerl fit $(PAPER_RUN) --r0 0.40 --window 1.5k:50k --at 100k --report reports/quickstart.html
+	$(BIN)/scalerl fit $(PAPER_RUN) --r0 0.40 --window 1.5k:50k --at 100k --report reports/headline.html
 
 test: .venv/.dev ## Run the tests (minutes)
 	$(BIN)/python -m pytest -q -n 2
@@ -50,6 +53,10 @@ clean: ## Remove the environment and what tools left behind
 	$(PIP) --editable .
 	@touch $@
 
-.venv/.dev: .venv/bin/python pyproject.toml constraints.txt
-	$(PIP) --editable '.[dev]'
+.venv/.train: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP) --editable '.[train]'
 	@touch .venv/.light $@
+
+.venv/.dev: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP) --editable '.[dev,train,trackers]'
+	@touch .venv/.light .venv/.train $@

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from scalerl.records.curve import Curve as Curve
     from scalerl.reports import write_html as write_html
     from scalerl.runs import RunDirectory as RunDirectory
+    from scalerl.runs.training import resume as resume
+    from scalerl.runs.training import train as train
 
 _ROOMS = {
     "Choice": "scalerl.importers",
@@ -31,6 +33,8 @@ _ROOMS = {
     "fit": "scalerl.curves",
     "read_curves": "scalerl.importers",
     "resolve": "scalerl.recipes",
+    "resume": "scalerl.runs.training",
+    "train": "scalerl.runs.training",
     "write_html": "scalerl.reports",
 }
 

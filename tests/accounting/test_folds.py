@@ -327,7 +327,7 @@ def test_metrics_of_a_step_are_hand_counts():
     assert row.grading_failed_share == pytest.approx(1.0 / 6.0)
     assert (row.age_mean, row.age_largest) == (2.0, 2)  # version 2 is updated, the first token came from 0
     assert row.flat()["trainer/loss"] == 0.25
-    assert (fold.age_quantile(0.95), fold.waiting) == (2, {})
+    assert (fold.totals.age_quantile(0.95), fold.waiting) == (2, {})
 
 
 def test_ages_go_back_with_a_resume():
@@ -344,9 +344,9 @@ def test_ages_go_back_with_a_resume():
         (9, StepFinished(step=2, version=2, trained=(2,))),
     )
     fold = folded(MetricsFold(), log)
-    assert fold.age_counts == {0: 1, 1: 1}
+    assert fold.totals.age_counts == {0: 1, 1: 1}
     assert fold.waiting == {}
-    assert MetricsFold().age_quantile(0.5) is None
+    assert MetricsFold().totals.age_quantile(0.5) is None
 
 
 def random_logs():

@@ -26,6 +26,10 @@ class Mine(Loss):
 
     factor: float = 2.0
     """What the gradient is multiplied by."""
+
+    def objective(self, log_probs, behaviour, advantages, mask):
+        """REINFORCE, louder."""
+        return self.factor * (log_probs * advantages).where(mask, 0.0)
 '''
 
 

@@ -31,6 +31,13 @@ def test_a_draw_does_not_depend_on_which_others_are_drawn_with_it():
     np.testing.assert_array_equal(together, alone)
 
 
+def test_every_draw_may_have_a_key_of_its_own():
+    keys = [stream_key(7, "sample", prompt) for prompt in range(5)]
+    completion, position = np.arange(5), np.array([3, 0, 2, 9, 1])
+    together = uniform(tuple(np.array(keys).T), completion, position)
+    np.testing.assert_array_equal(together, [uniform(*draw) for draw in zip(keys, completion, position, strict=True)])
+
+
 def test_keys_tell_labels_apart_and_are_the_same_on_every_machine():
     assert stream_key(0, "sample", "1") != stream_key(0, "sample", 1)
     assert stream_key(0, "sample", "a", "b") != stream_key(0, "sample", "a\x1eb")

@@ -260,8 +260,8 @@ def test_a_plugin_adds_recipes_and_scales(tmp_path, monkeypatch):
         (["curriculum.filters.3.refill=true"], "'filters.3' is no item of a list; count items from 0"),
         (["trainer.optimizer.lr=1"], "--set: trainer.optimizer.lr: there is no such key"),
         (
-            ["task.type=prompts", "task.path=x", "task.grader=exakt"],
-            "--set: task.grader: there is no grader 'exakt'; did you mean 'exact'?",
+            ["task.type=prompts", "task.path=x", "task.graded_by=exakt"],
+            "--set: task.graded_by: there is no grader 'exakt'; did you mean 'exact'?",
         ),
         (["batch.prompts=-3"], "--set: batch.prompts: -3 does not fit; input should be greater than 0"),
         (["pipeline.k=true"], "--set: pipeline.k: 'true' is no number"),

@@ -11,7 +11,7 @@ import msgspec
 from scalerl.core.errors import CorruptLogError
 from scalerl.core.units import DEVICE_HOURS, FLOPS, TOKENS, USD, Axis
 from scalerl.records.cost import Activity
-from scalerl.records.events import BaseReady, CheckpointStarted, Evaluated, Resumed, RunEntry, RunStarted
+from scalerl.records.events import BaseReady, CheckpointStarted, Evaluated, Resumed, RunEntry, RunStarted, StepFinished
 
 OFF_AXIS = frozenset({Activity.EVALUATE, Activity.WARM_START})
 """Work whose FLOPs, tokens and dollars are booked but not part of the compute that a curve is drawn against."""
@@ -24,17 +24,19 @@ class Amounts(msgspec.Struct):
     flops: float = 0.0
     tokens: int = 0
     usd: float | None = None
+    num_steps: int = 0
 
     def on(self, axis: Axis) -> float | None:
         """The amount on `axis`; None if it is not known, or the axis is none of a run's."""
         known = {FLOPS: self.flops, DEVICE_HOURS: self.device_s / 3600.0, TOKENS: float(self.tokens), USD: self.usd}
         return known.get(axis)
 
-    def add(self, *, device_s: float = 0.0, flops: float = 0.0, tokens: int = 0, usd: float | None = None) -> None:
+    def add(self, *, device_s: float = 0.0, flops: float = 0.0, tokens: int = 0, usd: float | None = None, num_steps: int = 0) -> None:
         """Add to the amounts, in place."""
         self.device_s += device_s
         self.flops += flops
         self.tokens += tokens
+        self.num_steps += num_steps
         if usd is not None:
             self.usd = (self.usd or 0.0) + usd
 
@@ -44,6 +46,8 @@ class Spending(msgspec.Struct):
 
     useful: Amounts = msgspec.field(default_factory=Amounts)
     wasted: Amounts = msgspec.field(default_factory=Amounts)
+    base_device_s: float = 0.0
+    """Device-seconds before the base model stood: part of the bill, and not of `useful`."""
     num_devices: int = 0
     usd_per_device_hour: float | None = None
     last_time_s: float | None = None
@@ -63,6 +67,8 @@ class Spending(msgspec.Struct):
         self.last_time_s = entry.time_s
         if isinstance(event, RunStarted):
             self.num_devices, self.usd_per_device_hour = event.num_devices, event.usd_per_device_hour
+        elif isinstance(event, StepFinished):
+            self.useful.add(num_steps=1)
         elif isinstance(event, Evaluated):
             self._add_wall_time(-min(event.blocked_s, self.useful.device_s / max(self.num_devices, 1)))
         for cost in event.costs:
@@ -70,6 +76,7 @@ class Spending(msgspec.Struct):
                 # Third parties' dollars alone are not what a run costs whose own devices have no price.
                 self.useful.add(flops=cost.flops, tokens=cost.tokens, usd=None if self.usd_per_device_hour is None else cost.usd)
         if isinstance(event, BaseReady):
+            self.base_device_s += self.useful.device_s
             self.useful = Amounts()
         if isinstance(event, CheckpointStarted):
             self.checkpoints[entry.seq] = msgspec.structs.replace(self.useful)
@@ -89,6 +96,7 @@ class Spending(msgspec.Struct):
             flops=spent.flops - kept.flops,
             tokens=spent.tokens - kept.tokens,
             usd=None if spent.usd is None else spent.usd - (kept.usd or 0.0),
+            num_steps=spent.num_steps - kept.num_steps,
         )
         self.useful = msgspec.structs.replace(kept)
         self.checkpoints = {at: amounts for at, amounts in self.checkpoints.items() if at <= seq}

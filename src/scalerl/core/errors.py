@@ -8,7 +8,8 @@
     │   └── OccupiedError              the place to write is taken; nothing was overwritten
     ├── DataError             exit 3   the input cannot be used
     │   └── CorruptLogError            an event log is damaged before its end
-    └── BudgetError           exit 5   the budget is spent
+    ├── BudgetError           exit 5   the budget is spent
+    └── StoppedError          exit 130 the user stopped the work
 
 Exit 4 is no error: `scalerl fit` leaves with it when every curve was read and none could be answered.
 A message says what, where and what to do about it, in one sentence.
@@ -97,3 +98,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def unknown_name(kind: str, name: str, known: Iterable[str], *, where: str | None = None) -> UnknownNameError:
     """The error for a `name` that is not among the `known` ones of its `kind` (a loss, a recipe, a column)."""
     return UnknownNameError(f"there is no {kind} '{name}'", where=where, remedy=did_you_mean(name, known))
+
+
+class StoppedError(ScalerlError):
+    """The user stopped the work before its end; what was done is kept."""
+
+    exit_code = 130

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 _MULTIPLIER_0, _MULTIPLIER_1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
-_WEYL_0, _WEYL_1 = 0x9E3779B9, 0xBB67AE85
+_WEYL_0, _WEYL_1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 _LOW_32 = np.uint64(0xFFFFFFFF)
 _SHIFT_32 = np.uint64(32)
 _NUM_ROUNDS = 10
@@ -26,19 +26,22 @@ _NUM_ROUNDS = 10
 Word = NDArray[np.uint64]
 
 
-def philox4x32(counter: tuple[Word, Word, Word, Word], key: tuple[int, int]) -> tuple[Word, Word, Word, Word]:
-    """Four 32-bit words for each counter; counters are uint64 arrays of one shape that hold 32-bit values."""
+def philox4x32(counter: tuple[Word, Word, Word, Word], key: tuple[ArrayLike, ArrayLike]) -> tuple[Word, Word, Word, Word]:
+    """Four 32-bit words for each counter; counters are uint64 arrays of one shape that hold 32-bit values.
+
+    A key is one pair of numbers for all counters, or a pair of arrays of their shape.
+    """
     word_0, word_1, word_2, word_3 = counter
-    key_0, key_1 = key
+    key_0, key_1 = _as_words(key[0]), _as_words(key[1])
     for _ in range(_NUM_ROUNDS):
         product_0, product_1 = word_0 * _MULTIPLIER_0, word_2 * _MULTIPLIER_1
         word_0, word_1, word_2, word_3 = (
-            (product_1 >> _SHIFT_32) ^ word_1 ^ np.uint64(key_0),
+            (product_1 >> _SHIFT_32) ^ word_1 ^ key_0,
             product_1 & _LOW_32,
-            (product_0 >> _SHIFT_32) ^ word_3 ^ np.uint64(key_1),
+            (product_0 >> _SHIFT_32) ^ word_3 ^ key_1,
             product_0 & _LOW_32,
         )
-        key_0, key_1 = (key_0 + _WEYL_0) & 0xFFFFFFFF, (key_1 + _WEYL_1) & 0xFFFFFFFF
+        key_0, key_1 = (key_0 + _WEYL_0) & _LOW_32, (key_1 + _WEYL_1) & _LOW_32
     return word_0, word_1, word_2, word_3
 
 
@@ -52,10 +55,11 @@ def stream_key(seed: int, purpose: str, *labels: str | int) -> tuple[int, int]:
     return int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:], "little")
 
 
-def uniform(key: tuple[int, int], completion: ArrayLike, position: ArrayLike) -> NDArray[np.float64]:
+def uniform(key: tuple[ArrayLike, ArrayLike], completion: ArrayLike, position: ArrayLike) -> NDArray[np.float64]:
     """Uniform draws in [0, 1), one per (completion, position) pair, of their broadcast shape.
 
-    Both counters are integers in [0, 2**32). 53 random bits per draw, as NumPy's own uniforms have.
+    The key is one of `stream_key`, or a pair of arrays of that shape: a stream for each draw. Counters are integers in
+    [0, 2**32). 53 random bits per draw, as NumPy's own uniforms have.
     """
     completions, positions = np.broadcast_arrays(_as_words(completion), _as_words(position))
     zero = np.zeros_like(completions)

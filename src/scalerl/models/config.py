@@ -1,10 +1,15 @@
 """A small decoder built from its configuration with fresh weights, with a tokenizer that its task makes."""
 
-from typing import Literal, Self
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
 from scalerl.models import Model
+
+if TYPE_CHECKING:
+    from scalerl.models._policy import Policy
 
 
 class Config(Model):
@@ -17,6 +22,16 @@ class Config(Model):
     num_kv_heads: int = Field(default=2, gt=0)
     """Grouped-query attention where this is less than `num_heads`."""
     intermediate_size: int = Field(default=256, gt=0)
+    rope_theta: float = Field(default=10000.0, gt=1.0)
+    """Base of the rotary wavelengths; small for short sequences, where long waves tell no positions apart."""
+    max_tokens: int = Field(default=4096, gt=0)
+    """Longest sequence, prompt included, that the configuration promises."""
+
+    def build(self, *, alphabet: str | None, seed: int) -> Policy:
+        """Fresh weights, and a tokenizer of the task's characters, or of bytes where the task has none."""
+        from scalerl.models._fresh import fresh_policy
+
+        return fresh_policy(self, alphabet=alphabet, seed=seed)
 
     @model_validator(mode="after")
     def _divisible(self) -> Self:

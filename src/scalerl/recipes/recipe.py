@@ -2,7 +2,7 @@
 
     model, task, warm_start, batch.{prompts, group}, length, objective.{loss, advantage, aggregation},
     curriculum.{selector, filters}, engine.{type, kv, ...}, pipeline.{k, on_stale, ready_batches, schedule},
-    trainer, evaluation, budget.{steps, flops, hours, usd}, runtime, seed
+    trainer, evaluation, budget.{steps, flops, hours, usd}, runtime, checkpoints, rollouts, alarms, trackers, seed
 
 No field is called batch_size: `batch.prompts` (P) and `batch.group` (G) are told apart, and their product is printed.
 """
@@ -16,6 +16,8 @@ from typing import Annotated, Any, Literal, Self
 import tomli_w
 from pydantic import BeforeValidator, Field, model_validator
 
+from scalerl.accounting.alarms import Alarms
+from scalerl.accounting.trackers import Tracker
 from scalerl.core.components import Settings
 from scalerl.core.errors import UnitError
 from scalerl.core.units import FLOPS, USD, Axis, parse_quantity
@@ -103,6 +105,8 @@ class Pipeline(Settings):
     """What the trainer does when a step would make a group older than k: wait for it, drop it, or stop admitting before."""
     ready_batches: int = Field(default=1, gt=0)
     """Finished batches that may wait for the trainer; it bounds the queue, where k bounds age."""
+    patience: int = Field(default=20, gt=0)
+    """Batches in a row without a group to train on after which the run ends."""
 
 
 class Evaluation(Settings):
@@ -112,6 +116,24 @@ class Evaluation(Settings):
     """Distance of the regular evaluations; early ones are spaced by the Fibonacci steps 1, 2, 3, 5, 8 ..."""
     samples: int = Field(default=1, gt=0)
     """Completions per held-out prompt: 16 gives mean@16."""
+
+
+class Checkpoints(Settings):
+    """What a resume can go back to."""
+
+    every_steps: int = Field(default=100, gt=0)
+    """Steps between two checkpoints; the last step is always kept."""
+    keep_last: int = Field(default=2, gt=0)
+    """Latest checkpoints that stay."""
+    keep_every_steps: int | None = Field(default=None, gt=0)
+    """Checkpoints of the multiples of so many steps stay for ever."""
+
+
+class Rollouts(Settings):
+    """Which completions are kept, token by token, in `rollouts/`."""
+
+    share: float = Field(default=1.0, ge=0.0, le=1.0)
+    """Share of the training groups, drawn from the seed."""
 
 
 class Budget(Settings):
@@ -151,6 +173,10 @@ class Recipe(Settings):
     evaluation: Evaluation
     budget: Budget
     runtime: Runtime
+    checkpoints: Checkpoints = Checkpoints()
+    rollouts: Rollouts = Rollouts()
+    alarms: Alarms = Alarms()
+    trackers: tuple[Tracker, ...] = ()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

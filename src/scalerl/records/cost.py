@@ -50,3 +50,17 @@ class Cost(msgspec.Struct, frozen=True, omit_defaults=True):
         amounts = (self.seconds, self.flops, self.overhead_flops, self.tokens, self.usd)
         if not all(0.0 <= amount < math.inf for amount in amounts):
             raise ValueError(f"a cost is finite and not negative: {self!r}")
+
+    def __add__(self, other: Cost) -> Cost:
+        """Two costs of one device, activity and detail as one."""
+        assert (self.device, self.activity, self.detail) == (other.device, other.activity, other.detail), "costs of one kind"
+        return Cost(
+            self.device,
+            self.activity,
+            self.seconds + other.seconds,
+            self.flops + other.flops,
+            self.overhead_flops + other.overhead_flops,
+            self.tokens + other.tokens,
+            self.usd + other.usd,
+            self.detail,
+        )

@@ -28,6 +28,8 @@ class RunStarted(_Event, frozen=True, kw_only=True, tag="run_started"):
     num_devices: int
     """Slots whose every second is booked."""
     usd_per_device_hour: float | None = None
+    ceilings: dict[str, float] = {}
+    """By task, the largest held-out pass rate that any policy can reach; only where it can be proved."""
 
 
 class BaseReady(_Event, frozen=True, kw_only=True, tag="base_ready"):
@@ -100,6 +102,18 @@ class Evaluated(_Event, frozen=True, kw_only=True, tag="evaluated"):
     """Wall seconds for which training stood still; they leave the curve's axis."""
 
 
+class Alarmed(_Event, frozen=True, kw_only=True, tag="alarmed"):
+    """Something that a step measured is beyond its limit."""
+
+    step: int
+    alarm: str
+    """Which alarm: truncation, ess, entropy, mismatch, grader_failures ..."""
+    value: float
+    limit: float
+    stops: bool = False
+    """Whether the run ends for it."""
+
+
 class Spent(_Event, frozen=True, kw_only=True, tag="spent"):
     """Costs that belong to no other event."""
 
@@ -110,5 +124,5 @@ class RunEnded(_Event, frozen=True, kw_only=True, tag="run_ended"):
     reason: str
 
 
-Event = RunStarted | BaseReady | CheckpointStarted | Resumed | GroupFinished | StepFinished | Evaluated | Spent | RunEnded
+Event = RunStarted | BaseReady | CheckpointStarted | Resumed | GroupFinished | StepFinished | Evaluated | Alarmed | Spent | RunEnded
 RunEntry = Entry[Event]

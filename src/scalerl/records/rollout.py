@@ -8,8 +8,8 @@ P prompts, G completions per prompt, T tokens of a completion (unpadded).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
@@ -77,6 +77,8 @@ class Completion:
     """(version, number of tokens) in order: which weights sampled which tokens."""
     finished: bool
     """Whether it stopped by itself, rather than at its budget."""
+    text: str = ""
+    """The tokens as text, special ones left out: what graders read."""
     score: Score | None = None
     """None until graded."""
 
@@ -84,6 +86,16 @@ class Completion:
     def first_version(self) -> int:
         """The version that sampled the first token; the completion's age counts from it."""
         return self.version_runs[0][0]
+
+    @property
+    def last_version(self) -> int:
+        """The version that sampled the last token."""
+        return self.version_runs[-1][0]
+
+    @property
+    def num_inserted(self) -> int:
+        """Tokens that are not the policy's."""
+        return int(self.trainable.size - np.count_nonzero(self.trainable))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +107,19 @@ class Group:
     epoch: int
     completions: tuple[Completion, ...]
 
+    @property
+    def first_version(self) -> int:
+        """The version that sampled the oldest first token; the group's age counts from it."""
+        return min(completion.first_version for completion in self.completions)
+
+    def scored(self, scores: Sequence[Score]) -> Group:
+        """The group with one score per completion, in order."""
+        graded = tuple(replace(completion, score=score) for completion, score in zip(self.completions, scores, strict=True))
+        return replace(self, completions=graded)
+
     def age(self, version: int) -> int:
         """Versions between the oldest first token and the `version` that the trainer is about to update."""
-        return version - min(completion.first_version for completion in self.completions)
+        return version - self.first_version
 
 
 @dataclass(frozen=True, slots=True)

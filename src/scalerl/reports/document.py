@@ -1,6 +1,8 @@
-"""The answer for programs: what `scalerl fit --json` prints, as plain data and as valid JSON.
+"""The answer for programs: what `scalerl fit --json` and `scalerl report --json` print, as plain data and as valid JSON.
 
 {"axis": {"name", "unit"}, "level": 0.9, "curves": [Fit.to_dict() and its own "axis"], "comparison": {...} or null}
+
+A report of runs of our own has "runs" too, each with its counts, ledger and checks.
 """
 
 from __future__ import annotations
@@ -13,10 +15,11 @@ from typing import Any
 from scalerl.core.errors import UsageError
 from scalerl.core.units import Axis
 from scalerl.curves.result import Fit
+from scalerl.reports.run import RunReport
 
 
-def to_document(fits: Sequence[Fit]) -> dict[str, Any]:
-    """The fits as plain data without infinities: an interval's missing bound is None.
+def to_document(fits: Sequence[Fit], *, runs: Sequence[RunReport] = ()) -> dict[str, Any]:
+    """The fits, and the runs that they are of, as plain data without infinities: an interval's missing bound is None.
 
     `axis` is None where the curves do not share one; each curve names its own.
 
@@ -28,13 +31,15 @@ def to_document(fits: Sequence[Fit]) -> dict[str, Any]:
     axes = {fit.curve.axis for fit in fits}
     curves = [{**fit.to_dict(), "axis": _axis(fit.curve.axis)} for fit in fits]
     document = {"axis": _axis(axes.pop()) if len(axes) == 1 else None, "level": fits[0].level, "curves": curves, "comparison": None}
+    if runs:
+        document["runs"] = [run.to_dict() for run in runs]
     finite_document: dict[str, Any] = finite(document)
     return finite_document
 
 
-def to_json(fits: Sequence[Fit]) -> str:
+def to_json(fits: Sequence[Fit], *, runs: Sequence[RunReport] = ()) -> str:
     """`to_document` as indented JSON in plain ASCII, which every parser and every terminal reads."""
-    return json.dumps(to_document(fits), indent=2, allow_nan=False)
+    return json.dumps(to_document(fits, runs=runs), indent=2, allow_nan=False)
 
 
 def finite(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Fits as one HTML file that works offline: sentences, plots to hover and zoom, tables, and where it all comes from.
+"""Fits, and the runs that they are of, as one HTML file that works offline: sentences, plots to hover and zoom, tables, sources.
 
     write_html(fits, Path("report.html"), title="Learning rates", written=date(2026, 1, 31))
 
@@ -16,6 +16,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -24,9 +25,11 @@ from scalerl.core.files import write_atomically
 from scalerl.core.text import printable
 from scalerl.curves.result import Fit
 from scalerl.records.curve import Curve, FloatArray
-from scalerl.reports import tables, words
+from scalerl.reports import costs, tables, words
+from scalerl.reports import run as run_tables
 from scalerl.reports.document import finite
 from scalerl.reports.picture import has_intervals, linear_form, picture_of, residuals
+from scalerl.reports.run import RunReport
 
 _FOLDER = Path(__file__).parent
 _GENERATOR = "scalerl"
@@ -36,21 +39,21 @@ _SIGNIFICANT_DIGITS = 6
 _SUFFIXES = (".html", ".htm")
 
 
-def write_html(fits: Sequence[Fit], path: Path, *, title: str, written: date) -> None:
-    """Write the report of `fits` to `path`, whole or not at all, over an older report only.
+def write_html(fits: Sequence[Fit], path: Path, *, title: str, written: date, runs: Sequence[RunReport] = ()) -> None:
+    """Write the report of `fits`, and of the `runs` among whose curves they are, to `path`, whole or not at all, over an older report only.
 
     Raises:
         UsageError: there is no fit, or `path` does not end in .html or .htm.
         OccupiedError: something else than a report of scalerl lies at `path`.
         ScalerlError: the file cannot be written.
     """
-    page = render_html(fits, title=title, written=written)
+    page = render_html(fits, title=title, written=written, runs=runs)
     _check_place(path)
     write_atomically(path, page)
 
 
-def render_html(fits: Sequence[Fit], *, title: str, written: date) -> str:
-    """The report of `fits` as the text of a page dated `written`.
+def render_html(fits: Sequence[Fit], *, title: str, written: date, runs: Sequence[RunReport] = ()) -> str:
+    """The report of `fits`, and of the `runs` that they are of, as the text of a page dated `written`.
 
     Raises:
         UsageError: there is no fit.
@@ -61,8 +64,10 @@ def render_html(fits: Sequence[Fit], *, title: str, written: date) -> str:
         loader=PackageLoader("scalerl.reports"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    environment.globals.update(tables=tables, words=words)
+    environment.globals.update(tables=tables, words=words, run_tables=run_tables, costs=costs)
     environment.finalize = _printable
+    half_ways = [half for run in runs for half in run.half_ways]
+    proved_of = [(fit, next((run.summary.ceiling_of(fit) for run in runs if fit in run.fits), None)) for fit in fits]
     scripts = [_asset("assets/plotly-basic.min.js"), _asset("templates/plots.js")]
     return environment.get_template("report.html.j2").render(
         title=title,
@@ -70,24 +75,30 @@ def render_html(fits: Sequence[Fit], *, title: str, written: date) -> str:
         version=importlib.metadata.version("scalerl"),
         generator=_GENERATOR,
         fits=fits,
+        runs=runs,
+        half_ways=half_ways,
         comparable=len(fits) > 1 and len({fit.curve.axis for fit in fits}) == 1,
-        plots=finite([_plot(fit) for fit in fits]),
+        plots=finite([*(_plot(fit, proved) for fit, proved in proved_of), *(_plot(half.fit, None) for half in half_ways)]),
+        num_compared=len(fits),
+        run_plots=finite([_run_plots(run) for run in runs]),
         style=_asset("templates/report.css"),
         scripts=scripts,
         script_hashes=Markup(" ").join(_policy_hash(script) for script in scripts),
     )
 
 
-def _plot(fit: Fit) -> dict[str, Any]:
-    """What `plots.js` draws of one fit, in plain numbers; None where there is nothing to draw."""
+def _plot(fit: Fit, proved: float | None) -> dict[str, Any]:
+    """What `plots.js` draws of one fit and the ceiling that its task proves, in plain numbers; None where there is nothing to draw."""
     picture = picture_of(fit)
+    low, high = picture.reward_range
     band, ceiling, linear = picture.band, picture.ceiling, linear_form(fit)
     return {
         "name": printable(fit.curve.name),
         "metric": printable(fit.curve.metric),
         "compute": printable(fit.curve.axis.label),
         "level": words.level(fit) if has_intervals(fit) else None,
-        "rewards": picture.reward_range,
+        "rewards": (low, high) if proved is None else (min(low, proved), max(high, proved + 0.03 * (high - low))),
+        "proved": proved,
         "earlier": _points(picture.earlier),
         "fitted": _points(picture.fitted),
         "later": _points(picture.later),
@@ -98,6 +109,18 @@ def _plot(fit: Fit) -> dict[str, Any]:
         "ceiling": ceiling and ceiling.identified and {"value": ceiling.value, "low": ceiling.low, "high": ceiling.high},
         "residuals": _numbers(residuals(fit)),
         "linear": linear and {"x": _numbers(linear[0]), "y": _numbers(linear[1]), "slope": fit.parameters["B"].value},
+    }
+
+
+def _run_plots(run: RunReport) -> dict[str, Any]:
+    """What `plots.js` draws of one run beside its curves: small plots over steps, ages, and where device-seconds went."""
+    summary = run.summary
+    ages = sorted(summary.totals.age_counts.items())
+    rows = [row for row in summary.ledger.rows if row.device_s > 0.0]
+    return {
+        "steps": [{"title": one.title, "x": list(one.steps), "y": _numbers(np.array(one.values))} for one in run_tables.series(summary)],
+        "ages": {"x": [age for age, _ in ages], "y": [count for _, count in ages]},
+        "costs": {"x": [row.device_s for row in rows], "y": [printable(costs.name_of(row)) for row in rows]},
     }
 
 

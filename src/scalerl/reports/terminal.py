@@ -25,9 +25,12 @@ from scalerl.core.units import counted, format_number
 from scalerl.curves.result import Fit, Status
 from scalerl.importers import Listing
 from scalerl.records.curve import FloatArray
+from scalerl.reports import run as run_tables
 from scalerl.reports import tables, words
 from scalerl.reports.canvas import Canvas, Marker, Stroke, log_ticks, nice_ticks
+from scalerl.reports.costs import costs_of, ledger_table
 from scalerl.reports.picture import Picture, has_intervals, picture_of
+from scalerl.reports.run import RunReport
 
 _LAW = Stroke("cyan", "*")
 _BAND = Stroke("blue", ".", on=1, period=3)
@@ -75,14 +78,24 @@ def print_fit(fit: Fit, console: Console) -> None:
         console.print(_text(fared, console))
     if (fit.curve.compute > 0.0).any():
         print_plot(fit, console)
-    for table in (tables.parameters(fit), tables.forecasts(fit), tables.laws(fit)):
-        if table.rows:
-            _print_table(table, console)
+    print_tables((tables.parameters(fit), tables.forecasts(fit), tables.laws(fit)), console)
     console.print()
     for doubt in fit.doubts:
         _print_item(doubt, console, mark="!")
     for note in (*fit.warnings, *fit.curve.notes):
         _print_item(note, console)
+
+
+def print_run(report: RunReport, console: Console) -> None:
+    """What a run comes to: sentences, alarms, counts, what the steps measured, and costs; its curves are printed apart."""
+    summary = report.summary
+    console.print()
+    console.print(_text(f"Run {summary.name}", console, style="bold"))
+    for sentence in report.sentences():
+        console.print(_text(sentence, console))
+    measured = run_tables.measures(summary, is_ascii=console.options.ascii_only)
+    shown = (run_tables.alarms(summary), run_tables.counts(summary), measured, ledger_table(summary.ledger), costs_of(summary.ledger))
+    print_tables(shown, console)
 
 
 def _headline_style(fit: Fit) -> str:
@@ -189,6 +202,13 @@ def _legend(fit: Fit, *, is_ascii: bool) -> Columns:
     return Columns((Text.assemble((sign, style), f" {meaning}", overflow="fold") for sign, style, meaning in entries), padding=(0, 3))
 
 
+def print_tables(shown: Sequence[tables.Table], console: Console) -> None:
+    """Tables one below the other; those without rows are left out."""
+    for table in shown:
+        if table.rows:
+            _print_table(table, console)
+
+
 def _print_table(table: tables.Table, console: Console) -> None:
     """A table below its caption; on a narrow terminal one block of head and value lines for each row."""
     console.print()
@@ -211,7 +231,8 @@ def _print_blocks(table: tables.Table, console: Console) -> None:
         for _ in range(2):
             block.add_column(overflow="fold")
         for head, cell in zip(table.header[1:], row[1:], strict=True):
-            block.add_row(_text(f"  {head}", console, style="dim"), _text(cell, console))
+            if cell:
+                block.add_row(_text(f"  {head}", console, style="dim"), _text(cell, console))
         console.print(block)
 
 

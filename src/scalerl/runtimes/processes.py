@@ -1,12 +1,22 @@
-"""A process per role on one machine, weights through shared memory."""
+"""A process per role on one machine, weights through memory."""
+
+from contextlib import AbstractAsyncContextManager
 
 from pydantic import Field
 
-from scalerl.runtimes import Runtime
+from scalerl.core.clock import Clock
+from scalerl.runtimes import Roles, Runtime, Setup
 
 
 class Processes(Runtime):
     """Generator and trainer overlap."""
 
-    threads: int = Field(default=1, gt=0)
-    """Threads of each process; on shared CPU cores one is the fastest."""
+    heartbeat_timeout_s: float = Field(default=300.0, gt=0.0)
+    """Seconds without a sign of life from a role after which the run ends; loading a large model is one long silence."""
+
+    def launch(self, setup: Setup, *, clock: Clock) -> AbstractAsyncContextManager[Roles]:
+        """Start a process per role."""
+        from scalerl.runtimes._processes import launched
+
+        self.check_one_device_each()
+        return launched(self, setup, clock=clock)

@@ -1,8 +1,12 @@
 """Actors on a Ray cluster."""
 
+from contextlib import AbstractAsyncContextManager
+
 from pydantic import Field
 
-from scalerl.runtimes import Runtime
+from scalerl.core.clock import Clock
+from scalerl.core.errors import UsageError
+from scalerl.runtimes import Roles, Runtime, Setup
 
 
 class Ray(Runtime):
@@ -10,3 +14,7 @@ class Ray(Runtime):
 
     address: str | None = Field(default=None)
     """Address of the cluster; without it a local one is started."""
+
+    def launch(self, setup: Setup, *, clock: Clock) -> AbstractAsyncContextManager[Roles]:  # noqa: ARG002
+        """Refuse: it can be described and planned, not run."""
+        raise UsageError("the ray runtime does not run yet", where="runtime.type", remedy="choose 'processes'")

@@ -1,10 +1,27 @@
 """Trainers: what turns batches into new weights. The family's base, and the optimizer they share."""
 
-from typing import Annotated
+from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
+from scalerl.accounting.meter import Meter
 from scalerl.core.components import Component, Settings
+from scalerl.objective.advantages import Advantage
+from scalerl.objective.aggregations import Aggregation
+from scalerl.objective.losses import Loss
+from scalerl.records.rollout import Batch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from scalerl.models._policy import Policy
 
 Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
 """Decay of a running mean; at 1 it would forget nothing."""
@@ -24,9 +41,47 @@ class AdamW(Settings):
     """Largest norm of the gradient. Not stated by arXiv 2510.13786: the usual 1."""
 
 
+class Learner(Protocol):
+    """A trainer at work: blocking; it books its work (train, checkpoint) with the meter that it was built with."""
+
+    @property
+    def version(self) -> int:
+        """The weights in use: one more after each update."""
+        ...
+
+    def train(self, batch: Batch, *, between: Callable[[], None]) -> dict[str, float | None]:
+        """One optimizer step; calls `between` after each micro-batch.
+
+        Returns what was measured. A batch without a trainable token is no update: `version` stands.
+        """
+        ...
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """The weights in use by name; views, not copies."""
+        ...
+
+    def score(self, probe: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> NDArray[np.float32]:
+        """Log-probability in nats of every token of the second parts, one after the other, computed as training computes it."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write model, tokenizer, optimizer state and version into `folder`."""
+        ...
+
+    def restore(self, folder: Path) -> None:
+        """Take up optimizer state and version from `folder`; the policy's weights are already those of it."""
+        ...
+
+
 class Trainer(Component, family="trainers"):
     """One optimizer step per batch, however the batch is cut up."""
 
     optimizer: AdamW = Field(examples=[{"learning_rate": 5e-7}])
     micro_batch_tokens: int = Field(gt=0, examples=[32768])
     """Unpadded tokens that one forward and backward pass holds; completions are never split."""
+
+    @abstractmethod
+    def build(
+        self, policy: Policy, *, loss: Loss, advantage: Advantage, aggregation: Aggregation, temperature: float, meter: Meter
+    ) -> Learner:
+        """The trainer at work on `policy`, at version 0; `temperature` divides the logits as it does when sampling."""

@@ -1,6 +1,18 @@
 """Weights, gradients and optimizer state sharded over many devices (torch FSDP2)."""
 
-from scalerl.trainers import Trainer
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scalerl.accounting.meter import Meter
+from scalerl.core.errors import UsageError
+from scalerl.objective.advantages import Advantage
+from scalerl.objective.aggregations import Aggregation
+from scalerl.objective.losses import Loss
+from scalerl.trainers import Learner, Trainer
+
+if TYPE_CHECKING:
+    from scalerl.models._policy import Policy
 
 
 class Fsdp2(Trainer):
@@ -8,3 +20,16 @@ class Fsdp2(Trainer):
 
     activation_checkpointing: bool = True
     """Whether activations are computed again in the backward pass; booked as recomputation."""
+
+    def build(
+        self,
+        policy: Policy,  # noqa: ARG002
+        *,
+        loss: Loss,  # noqa: ARG002
+        advantage: Advantage,  # noqa: ARG002
+        aggregation: Aggregation,  # noqa: ARG002
+        temperature: float,  # noqa: ARG002
+        meter: Meter,  # noqa: ARG002
+    ) -> Learner:
+        """Refused: its settings can be planned with, but it does not run yet."""
+        raise UsageError("the trainer 'fsdp2' does not run yet", where="recipe: trainer.type", remedy="choose 'single'")

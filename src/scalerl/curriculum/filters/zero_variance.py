@@ -5,10 +5,13 @@ Without `refill` the batch shrinks to its effective size (arXiv 2510.13786); wit
 """
 
 from scalerl.curriculum.filters import Filter
+from scalerl.records.rollout import Group
 
 
 class ZeroVariance(Filter):
     """Groups of equal rewards leave the loss AND the denominators."""
 
-    refill: bool = False
-    """Whether a filtered group gives its slot back and another one is generated."""
+    def takes_out(self, group: Group) -> bool:
+        """Whether fewer than two different rewards were given; a completion whose grading failed has none."""
+        values = {completion.score.value for completion in group.completions if completion.score is not None}
+        return len(values - {None}) < 2

@@ -1,7 +1,17 @@
-"""Selectors: which prompt comes next. The family's base."""
+"""Selectors: which prompt comes next. The family's base.
+
+An epoch visits every training prompt once, in an order drawn from the seed and the epoch, but for those left out.
+"""
 
 from scalerl.core.components import Component
 
 
 class Selector(Component, family="selectors"):
-    """An order over the training prompts, epoch by epoch."""
+    """A rule over the training prompts, epoch by epoch."""
+
+    def leaves_out(self, num_passed: int, num_graded: int) -> bool:
+        """Whether a prompt is not sampled in this epoch, given the counts of its last group of an earlier one.
+
+        `num_graded` counts completions with a score; it may be 0.
+        """
+        return False

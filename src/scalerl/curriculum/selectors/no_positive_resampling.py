@@ -1,7 +1,8 @@
 """No-Positive-Resampling: what is solved is not sampled again (arXiv 2510.13786, section 2).
 
-A prompt whose last group passed at a rate of `threshold` or more leaves all later epochs. The rate is a quotient of
-integer counts over the completions that were graded, so 9 of 10 reaches .9 however it is computed.
+A prompt whose last group passed at a rate of `threshold` or more leaves all later epochs. The rate is the quotient of
+integer counts over the completions that were graded: 9 / 10 and the setting .9 are then the same double, as the sum of
+ten tenths is not.
 """
 
 from pydantic import Field
@@ -14,3 +15,7 @@ class NoPositiveResampling(Selector):
 
     threshold: float = Field(default=0.9, gt=0.0, le=1.0)
     """Pass rate from which on a prompt is left out; with groups of 8 only 8 of 8 reaches .9."""
+
+    def leaves_out(self, num_passed: int, num_graded: int) -> bool:
+        """Whether the prompt's last group reached `threshold`; one of which nothing was graded did not."""
+        return num_graded > 0 and num_passed / num_graded >= self.threshold

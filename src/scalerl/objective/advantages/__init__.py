@@ -1,8 +1,15 @@
 """Advantages: from the scores of a group to the weight of each completion. The family's base."""
 
+from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from scalerl.core.components import Component
+
+FloatArray = NDArray[np.float64]
 
 
 class Advantage(Component, family="advantages"):
@@ -10,3 +17,44 @@ class Advantage(Component, family="advantages"):
 
     scale: Literal["none", "group", "batch"] = "batch"
     """What centred scores are divided by: nothing, the group's std, or the std over all surviving completions of the batch (ddof 0)."""
+
+    def advantages(self, values: Sequence[FloatArray]) -> list[FloatArray]:
+        """A_i of every completion, group by group, scaled; NaN where the score is NaN (its grading failed).
+
+        A std of 0 gives advantages of 0: where all scores are equal there is nothing to learn.
+
+        Args:
+            values: (G,) scores of each group of the batch that survived the filters; groups may differ in size.
+        """
+        compared = [self.compared(scores) for scores in values]
+        if self.scale == "none":
+            return compared
+        if self.scale == "group":
+            return [_divided(group, by=_std(group)) for group in compared]
+        std = _std(np.concatenate([*compared, np.zeros(0)]))
+        return [_divided(group, by=std) for group in compared]
+
+    @abstractmethod
+    def compared(self, scores: FloatArray) -> FloatArray:
+        """The (G,) scores of one group less their baseline, unscaled: NaN where NaN, exactly 0 where all are equal."""
+
+
+def less_mean(scores: FloatArray) -> FloatArray:
+    """Scores less the mean of those that are not NaN, (G,); exactly 0 where all are equal."""
+    scored = scores[~np.isnan(scores)]
+    if not scored.size:
+        return scores
+    # The mean of three times .1 is not .1: a rest of 1e-17 divided by its own std would be an advantage of 1.
+    from_first: FloatArray = scores - scored[0]
+    from_first -= np.nanmean(from_first)
+    return from_first
+
+
+def _std(advantages: FloatArray) -> float:
+    """The population std (ddof 0) of what is not NaN; 0 of nothing."""
+    scored = advantages[~np.isnan(advantages)]
+    return float(scored.std()) if scored.size else 0.0
+
+
+def _divided(advantages: FloatArray, *, by: float) -> FloatArray:
+    return advantages / by if by > 0.0 else advantages

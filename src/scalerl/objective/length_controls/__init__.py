@@ -1,6 +1,12 @@
 """Length control: what keeps completions from growing without bound. The family's base."""
 
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
 from scalerl.core.components import Component
+from scalerl.records.rollout import Score
 
 
 class LengthControl(Component, family="length_controls"):
@@ -10,3 +16,20 @@ class LengthControl(Component, family="length_controls"):
     def least_completion_tokens(self) -> int:
         """Smallest `length.completion_tokens` that leaves room for what the rule does."""
         return 0
+
+    @property
+    def insertion(self) -> str:
+        """What is inserted into a completion that is interrupted; empty where none ever is."""
+        return ""
+
+    def interrupts_after(self, draws: NDArray[np.float64]) -> NDArray[np.int64] | None:
+        """Tokens after which each completion is interrupted if it has not stopped by then; None where none ever is.
+
+        Args:
+            draws: one uniform number in [0, 1) per completion.
+        """
+        return None
+
+    def value(self, score: Score, num_tokens: int) -> float | None:
+        """The score's value with what length costs; None where there is none."""
+        return score.value

@@ -5,6 +5,8 @@ The inserted tokens are not the policy's: they leave loss and token counts, and 
 
 from typing import Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from scalerl.objective.length_controls import LengthControl
@@ -24,6 +26,16 @@ class Interruption(LengthControl):
     def least_completion_tokens(self) -> int:
         """The latest interruption and the answer after it."""
         return self.after_tokens[1] + self.answer_tokens
+
+    @property
+    def insertion(self) -> str:
+        """The phrase."""
+        return self.phrase
+
+    def interrupts_after(self, draws: NDArray[np.float64]) -> NDArray[np.int64]:
+        """least + floor(draw x (largest - least + 1)) for each draw, so that both ends are as likely as any other."""
+        low, high = self.after_tokens
+        return low + np.floor(draws * (high - low + 1)).astype(np.int64)
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

@@ -6,6 +6,7 @@ penalty = clip((limit_tokens - length) / margin_tokens - 1, -1, 0), added to the
 from pydantic import Field
 
 from scalerl.objective.length_controls import LengthControl
+from scalerl.records.rollout import Score
 
 
 class Penalty(LengthControl):
@@ -15,3 +16,9 @@ class Penalty(LengthControl):
     """Length at which the penalty reaches -1."""
     margin_tokens: int = Field(gt=0, examples=[2048])
     """Length of the slope before the limit."""
+
+    def value(self, score: Score, num_tokens: int) -> float | None:
+        """The score's value, for a correct completion with the penalty added; None where grading failed."""
+        if score.value is None or not score.passed:
+            return score.value
+        return score.value + min(max((self.limit_tokens - num_tokens) / self.margin_tokens - 1.0, -1.0), 0.0)

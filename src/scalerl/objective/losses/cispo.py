@@ -3,9 +3,17 @@
 J_it = sg(min(rho_it, cap)) A_i log pi(y_it)           sg: no gradient flows through the weight
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from pydantic import Field
 
 from scalerl.objective.losses import Loss
+from scalerl.objective.ratios import exp_ratio, own_tokens
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Cispo(Loss):
@@ -13,3 +21,14 @@ class Cispo(Loss):
 
     cap: float = Field(default=5.0, gt=0.0)
     """Largest importance weight: an ABSOLUTE ratio. Libraries that store an offset (1 + eps) write 4.0 for 5.0 here."""
+
+    def objective(self, log_probs: Tensor, behaviour: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+        """The truncated weight times A_i log pi(y_it), (N, T); no sign-dependent clipping."""
+        log_probs, behaviour, advantages = own_tokens(mask, log_probs, behaviour, advantages)
+        weights = exp_ratio(log_probs - behaviour).clamp(max=self.cap).detach()
+        return weights * advantages * log_probs
+
+    def clipped(self, log_probs: Tensor, behaviour: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:  # noqa: ARG002
+        """Tokens whose weight is `cap`, whatever their advantage."""
+        log_probs, behaviour = own_tokens(mask, log_probs, behaviour)
+        return mask & (exp_ratio(log_probs - behaviour) > self.cap)

@@ -3,9 +3,17 @@
 J_it = min(rho_it A_i, clip(rho_it, 1 - clip_low, 1 + clip_high) A_i)
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from pydantic import Field
 
 from scalerl.objective.losses import Loss
+from scalerl.objective.ratios import clipped_objective, is_clipped, own_tokens
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Dapo(Loss):
@@ -15,3 +23,13 @@ class Dapo(Loss):
     """Offset below 1 at which the ratio is clipped."""
     clip_high: float = Field(default=0.26, ge=0.0)
     """Offset above 1 at which the ratio is clipped: .26 in arXiv 2510.13786, .28 in the original."""
+
+    def objective(self, log_probs: Tensor, behaviour: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+        """The clipped objective of each token's ratio, (N, T)."""
+        log_probs, behaviour, advantages = own_tokens(mask, log_probs, behaviour, advantages)
+        return clipped_objective(log_probs - behaviour, advantages, low=self.clip_low, high=self.clip_high)
+
+    def clipped(self, log_probs: Tensor, behaviour: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+        """Tokens whose ratio is beyond the bound on the side that their advantage pulls to."""
+        log_probs, behaviour, advantages = own_tokens(mask, log_probs, behaviour, advantages)
+        return is_clipped(log_probs - behaviour, advantages, low=self.clip_low, high=self.clip_high)

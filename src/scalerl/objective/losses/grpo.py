@@ -5,9 +5,17 @@
 The advantage's group scale and the sample aggregation that GRPO is known by are ingredients of their own.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from pydantic import Field
 
 from scalerl.objective.losses import Loss
+from scalerl.objective.ratios import clipped_objective, is_clipped, own_tokens
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Grpo(Loss):
@@ -15,3 +23,13 @@ class Grpo(Loss):
 
     clip: float = Field(default=0.2, ge=0.0, le=1.0)
     """Offset from 1 at which the ratio is clipped, on both sides."""
+
+    def objective(self, log_probs: Tensor, behaviour: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+        """The clipped objective of each token's ratio, (N, T)."""
+        log_probs, behaviour, advantages = own_tokens(mask, log_probs, behaviour, advantages)
+        return clipped_objective(log_probs - behaviour, advantages, low=self.clip, high=self.clip)
+
+    def clipped(self, log_probs: Tensor, behaviour: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+        """Tokens whose ratio is beyond the bound on the side that their advantage pulls to."""
+        log_probs, behaviour, advantages = own_tokens(mask, log_probs, behaviour, advantages)
+        return is_clipped(log_probs - behaviour, advantages, low=self.clip, high=self.clip)

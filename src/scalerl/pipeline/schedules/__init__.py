@@ -10,3 +10,7 @@ class Schedule(Component, family="schedules"):
 
     least_k: ClassVar[int] = 0
     """Smallest `pipeline.k` that the schedule can run with."""
+
+    def round_batches(self, k: int) -> int | None:
+        """Batches that are generated together by frozen weights and trained before the next push; None to push after every step."""
+        return None

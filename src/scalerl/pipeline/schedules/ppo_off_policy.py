@@ -10,3 +10,7 @@ class PpoOffPolicy(Schedule):
 
     least_k: ClassVar[int] = 1
     """It generates k batches at a time."""
+
+    def round_batches(self, k: int) -> int | None:
+        """k: the last batch of a round is k - 1 versions old when it is trained on."""
+        return k

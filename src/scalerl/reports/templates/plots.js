@@ -3,6 +3,8 @@
 (() => {
   "use strict";
   const plots = JSON.parse(document.getElementById("plots").textContent);
+  const compared = plots.slice(0, Number(document.getElementById("plots").dataset.compared)); // the rest are forecasts of these again
+  const runs = JSON.parse(document.getElementById("runs")?.textContent ?? "[]");
   const plain = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
   const short = (name) => (name.length > 40 ? `${name.slice(0, 24)}…${name.slice(-15)}` : name);
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
@@ -49,12 +51,17 @@
     ] : [];
     const annotations = ceiling ? [{ xref: "paper", x: 0, xanchor: "left", y: ceiling.value, yanchor: "bottom", showarrow: false,
                                      text: `ceiling ${+ceiling.value.toPrecision(3)}`, font: { color: colour("ceiling") } }] : [];
+    if (data.proved !== null) {
+      shapes.push({ ...across, type: "line", y0: data.proved, y1: data.proved, line: { color: colour("proved"), width: 1.5, dash: "longdash" } });
+      annotations.push({ xref: "paper", x: 0, xanchor: "left", y: data.proved, yanchor: "top", showarrow: false,
+                         text: `proved ceiling ${+data.proved.toPrecision(3)}`, font: { color: colour("proved") } });
+    }
     return { traces, layout: { shapes, annotations, yaxis: { title: { text: plain(data.metric) }, range: data.rewards } }, data };
   }
 
   function comparison() {
     const palette = hues[darkness.matches ? "dark" : "light"];
-    const traces = plots.flatMap((data, i) => {
+    const traces = compared.flatMap((data, i) => {
       const color = palette[i % palette.length];
       const shared = { name: plain(short(data.name)), legendgroup: i, type: "scatter", hovertemplate: hover(data, "%{y:.4~g}") };
       const seen = { x: data.fitted.x.concat(data.later.x), y: data.fitted.y.concat(data.later.y) };
@@ -62,8 +69,8 @@
       const dash = dashes[Math.floor(i / palette.length) % dashes.length];
       return data.law ? [dots, { ...shared, x: data.grid, y: data.law.mean, mode: "lines", line: { color, width: 2.5, dash } }] : [dots];
     });
-    const rewards = [Math.min(...plots.map((p) => p.rewards[0])), Math.max(...plots.map((p) => p.rewards[1]))];
-    const metrics = [...new Set(plots.map((data) => data.metric))];
+    const rewards = [Math.min(...compared.map((p) => p.rewards[0])), Math.max(...compared.map((p) => p.rewards[1]))];
+    const metrics = [...new Set(compared.map((data) => data.metric))];
     return { traces, layout: { yaxis: { title: { text: plain(metrics.join(" / ")) }, range: rewards } }, data: plots[0] };
   }
 
@@ -84,10 +91,32 @@
     return { traces, layout: { yaxis: { type: "log", title: { text: "F" }, exponentformat: "power" } }, data };
   }
 
+  const counted = (title) => ({ type: "linear", tickformat: "~g", title: { text: title, standoff: 8 } });
+
+  function step(run, index) {
+    const { x, y } = run.steps[index];
+    const trace = { x, y, mode: "lines", type: "scatter", line: { color: colour("law"), width: 1.5 }, hovertemplate: "step %{x}: %{y:.4~g}<extra></extra>" };
+    return { traces: [trace], layout: { showlegend: false, xaxis: { ...counted(""), nticks: 6 }, yaxis: { nticks: 4, exponentformat: "e", rangemode: Math.min(...y) >= 0 ? "tozero" : "normal" } } };
+  }
+
+  function ages(run) {
+    const trace = { ...run.ages, type: "bar", marker: { color: colour("law") }, hovertemplate: "age %{x}: %{y} groups<extra></extra>" };
+    return { traces: [trace], layout: { showlegend: false, bargap: 0.15, xaxis: { ...counted(""), dtick: run.ages.x.length > 12 ? undefined : 1 }, yaxis: { nticks: 4 } } };
+  }
+
+  function costs(run) {
+    const kind = (name) => (name.startsWith("idle") ? "earlier" : name === "unbooked" ? "bad" : "law");
+    const trace = { x: run.costs.x, y: run.costs.y.map(plain), type: "bar", orientation: "h", marker: { color: run.costs.y.map((name) => colour(kind(name))) },
+                    hovertemplate: "%{y}: %{x:.4~g} device-seconds<extra></extra>" };
+    return { traces: [trace], layout: { showlegend: false, bargap: 0.25, xaxis: counted("device-seconds"), yaxis: { autorange: "reversed", ticksuffix: " " } } };
+  }
+
+  const ofRuns = { step, ages, costs };
   const kinds = { curve: (i) => curve(plots[i]), comparison, residuals: (i) => residuals(plots[i]), linear: (i) => linear(plots[i]) };
 
   function draw(frame) {
-    const drawing = kinds[frame.dataset.plot](Number(frame.dataset.index));
+    const { plot, run, index } = frame.dataset;
+    const drawing = run === undefined ? kinds[plot](Number(index)) : ofRuns[plot](runs[run], Number(index));
     if (!drawing) { frame.hidden = true; return; }
     const { traces, layout, data } = drawing;
     const numNamed = traces.filter((trace) => trace.name && trace.showlegend !== false).length;
@@ -97,7 +126,8 @@
     const axis = { gridcolor: colour("grid"), linecolor: colour("rule"), zeroline: false, automargin: true };
     const type = frame.dataset.axis || "log";
     const nticks = type === "log" || frame.clientWidth < 500 ? 4 : 8; // on a log axis Plotly then labels 1, 2 and 5
-    const xaxis = { ...axis, type, nticks, title: { text: plain(data.compute), standoff: 8 }, tickformat: amount(data) };
+    const compute = data && { type, nticks, title: { text: plain(data.compute), standoff: 8 }, tickformat: amount(data) };
+    const xaxis = { ...axis, ...compute, ...layout.xaxis };
     Plotly.react(frame, traces, {
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: colour("ink"), family: getComputedStyle(document.body).fontFamily, size: 13 },
       margin: { l: 10, r: 12, t: 12, b: 10 }, hoverlabel: { namelength: -1, bgcolor: colour("panel"), bordercolor: colour("rule"), font: { color: colour("ink") } }, dragmode: isTouch ? false : "zoom", hovermode: "closest",
@@ -105,13 +135,13 @@
       legend: { orientation: "h", x: 0, yref: "container", y: 0, yanchor: "bottom" },
       ...layout, xaxis, yaxis: { ...axis, zeroline: frame.dataset.plot === "residuals", ...layout.yaxis },
     }, {
-      responsive: true, displaylogo: false, displayModeBar: isTouch ? true : "hover",
+      responsive: true, displaylogo: false, displayModeBar: run !== undefined ? false : isTouch ? true : "hover",
       showSendToCloud: false, plotlyServerURL: "", topojsonURL: "/", modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
     });
   }
 
   const drawn = () => document.querySelectorAll(".plot.js-plotly-plot");
-  document.querySelectorAll(".plot-frame .plot, details[open] .plot").forEach(draw);
+  document.querySelectorAll(".plot-frame .plot, .run .plot, details[open] .plot").forEach(draw);
   document.querySelectorAll("details").forEach((details) => { // a closed one has no width to draw for
     details.addEventListener("toggle", () => details.querySelectorAll(".plot:not(.js-plotly-plot)").forEach(draw));
   });

@@ -1,8 +1,18 @@
 """Supervised steps on noisy demonstrations that the task writes: an imperfect base on purpose."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from pydantic import Field
 
+from scalerl.accounting.meter import Meter
+from scalerl.tasks import Task
 from scalerl.trainers.warm_starts import WarmStart
+
+if TYPE_CHECKING:
+    from scalerl.models._policy import Policy
 
 
 class Demonstrations(WarmStart):
@@ -20,3 +30,9 @@ class Demonstrations(WarmStart):
     """Probability that a step of a demonstration is wrong."""
     direct_share: float = Field(default=0.75, ge=0.0, le=1.0)
     """Share of the messy demonstrations that answer without thinking."""
+
+    def train(self, policy: Policy, task: Task, *, seed: int, meter: Meter, between: Callable[[], None]) -> None:
+        """Both kinds of steps, one after the other."""
+        from scalerl.trainers.warm_starts._demonstrations import imitate
+
+        imitate(self, policy, task, seed=seed, meter=meter, between=between)

@@ -1,0 +1,42 @@
+"""Importance ratios that cannot overflow, and the clipped objective over them: what the losses share.
+
+Tensor methods only, no torch import. Everything is masked BEFORE the exponential: a product with the mask afterwards
+would turn inf or NaN at a masked place into NaN, in the value or on the way back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+LARGEST_LOG_RATIO = 20.0
+"""Log-ratios are cut here, as verl does: exp(88.8) is infinite in fp32. A token beyond it counts as clipped and has no gradient."""
+
+
+def own_tokens(mask: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """Each tensor, broadcast to (N, T), with 0 where `mask` is False; neither values nor gradients pass there, NaN included."""
+    return tuple(tensor.where(mask, 0.0) for tensor in tensors)
+
+
+def exp_ratio(log_ratio: Tensor) -> Tensor:
+    """rho = exp(`log_ratio`), finite in fp32, of the same shape; constant beyond `LARGEST_LOG_RATIO`."""
+    return log_ratio.clamp(max=LARGEST_LOG_RATIO).exp()
+
+
+def clipped_objective(log_ratio: Tensor, advantages: Tensor, *, low: float, high: float) -> Tensor:
+    """min(rho A, clip(rho, 1 - low, 1 + high) A), of the broadcast shape (PPO, arXiv 1707.06347, eq. 7)."""
+    ratio = exp_ratio(log_ratio)
+    return (ratio * advantages).minimum(ratio.clamp(1.0 - low, 1.0 + high) * advantages)
+
+
+def is_clipped(log_ratio: Tensor, advantages: Tensor, *, low: float, high: float) -> Tensor:
+    """Where `clipped_objective` is constant although the advantage is not 0, as booleans of the broadcast shape.
+
+    The minimum leaves a ratio unbounded above where A < 0; there only `LARGEST_LOG_RATIO` holds it.
+    """
+    ratio = exp_ratio(log_ratio)
+    risen = (advantages > 0.0) & (ratio > 1.0 + high)
+    fallen = (advantages < 0.0) & (ratio < 1.0 - low)
+    return risen | fallen | (advantages < 0.0) & (log_ratio > LARGEST_LOG_RATIO)

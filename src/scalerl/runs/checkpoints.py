@@ -1,0 +1,132 @@
+"""Checkpoints: folders that a run can go on from, each there as a whole or not at all.
+
+checkpoints/step-000100/
+    config.json, model.safetensors, tokenizer.json ...    what AutoModelForCausalLM and AutoTokenizer load
+    optimizer and version                                  the trainer's
+    loop.json                                              the loop's: step, settled prompts, pass counts, event number
+
+A checkpoint is written into a hidden folder, synced and renamed. The event log is synced before the rename, so that no
+checkpoint is ahead of its log.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from scalerl.core.errors import ScalerlError
+from scalerl.core.files import write_atomically
+from scalerl.pipeline.orchestrator import LoopState
+from scalerl.recipes.recipe import Checkpoints
+
+CHECKPOINTS_FOLDER = "checkpoints"
+LOOP_FILE = "loop.json"
+_STEP = re.compile(r"step-(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A folder that can be gone on from."""
+
+    path: Path
+    state: LoopState
+
+
+class CheckpointStore:
+    """The checkpoints of one run directory."""
+
+    def __init__(self, run_folder: Path, settings: Checkpoints) -> None:
+        self.folder = run_folder / CHECKPOINTS_FOLDER
+        self._settings = settings
+        self.before_commit: tuple[Callable[[], None], ...] = ()
+        """Make everything durable that a checkpoint relies on: the event log."""
+
+    def begin(self, step: int) -> Path:
+        """An empty folder for the checkpoint of `step`; what a crash left half written is removed.
+
+        Raises:
+            ScalerlError: the disk is full or read-only.
+        """
+        try:
+            self.folder.mkdir(exist_ok=True)
+            for leftover in self.folder.glob(".*"):
+                shutil.rmtree(leftover)
+            self._draft(step).mkdir()
+        except OSError as error:
+            raise self._failed(error) from None
+        return self._draft(step)
+
+    def commit(self, step: int, state: bytes) -> None:
+        """Add the loop's `state`, and make the folder of `begin` a checkpoint.
+
+        Raises:
+            ScalerlError: the disk is full or read-only; the checkpoints before are as they were.
+        """
+        draft, final = self._draft(step), self._final(step)
+        write_atomically(draft / LOOP_FILE, state)
+        for make_durable in self.before_commit:
+            make_durable()
+        try:
+            _sync(draft)
+            if final.exists():
+                # A resume from an older checkpoint has come here again.
+                final.rename(draft.with_suffix(".replaced"))
+            draft.rename(final)
+            _sync(self.folder)
+            self._prune()
+        except OSError as error:
+            raise self._failed(error) from None
+
+    def steps(self) -> list[int]:
+        """The steps of the checkpoints that there are, in order."""
+        if not self.folder.is_dir():
+            return []
+        return sorted(int(match[1]) for path in self.folder.iterdir() if (match := _STEP.fullmatch(path.name)))
+
+    def latest(self, *, next_seq: int) -> Checkpoint | None:
+        """The latest checkpoint whose event is among the first `next_seq` of the log; None if there is none."""
+        for step in reversed(self.steps()):
+            try:
+                state = msgspec.json.decode((self._final(step) / LOOP_FILE).read_bytes(), type=LoopState)
+            except (OSError, msgspec.DecodeError):
+                continue
+            if state.seq < next_seq:
+                return Checkpoint(self._final(step), state)
+        return None
+
+    def _prune(self) -> None:
+        """Remove what the settings do not keep."""
+        forever = self._settings.keep_every_steps
+        for step in self.steps()[: -self._settings.keep_last]:
+            if forever is None or step % forever:
+                shutil.rmtree(self._final(step))
+        for leftover in self.folder.glob(".*"):
+            shutil.rmtree(leftover)
+
+    def _final(self, step: int) -> Path:
+        return self.folder / f"step-{step:06d}"
+
+    def _draft(self, step: int) -> Path:
+        return self.folder / f".step-{step:06d}"
+
+    def _failed(self, error: OSError) -> ScalerlError:
+        return ScalerlError(
+            f"the checkpoint cannot be written ({error.strerror or error})",
+            where=str(self.folder),
+            remedy="free disk space, then resume the run",
+        )
+
+
+def _sync(folder: Path) -> None:
+    """Return when the entries of `folder` are on disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

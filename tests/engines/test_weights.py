@@ -1,0 +1,123 @@
+"""Weights that change in flight: kv keep, reprefill and drain against references that know which version computed what."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from tests.engines.tiny import assert_log_probs, full_log_probs, other_weights, ragged_requests, request, run
+from transformers import DynamicCache
+
+from scalerl.records.cost import Activity
+
+
+@pytest.fixture
+def versions(policy):
+    """The policy under the weights of versions 0, 1 and 2, each a model of its own."""
+    policies = [copy.deepcopy(policy) for _ in range(3)]
+    for version in (1, 2):
+        policies[version].load_tensors(other_weights(policy, seed=version))
+    return policies
+
+
+def run_with_pushes(loop, versions, requests):
+    """Versions 1 and 2 arrive before the fourth and the sixth step."""
+    loop.submit(requests)
+    finished, step = [], 0
+    while loop.num_in_flight:
+        if step in (3, 5):
+            version = loop.version + 1
+            finished += loop.take_weights(version, versions[version].tensors())
+        finished += loop.step()
+        step += 1
+    return finished
+
+
+def token_versions(completion):
+    return [version for version, count in completion.version_runs for _ in range(count)]
+
+
+def kept_log_probs(versions, group, completion):
+    """(T,) log-probs when each token's keys are computed by the version in use as it is fed, and never again."""
+    cache, fed, log_probs = DynamicCache(), list(group.prompt.token_ids), []
+    for token, version in zip(completion.token_ids.tolist(), token_versions(completion), strict=True):
+        with torch.no_grad():
+            logits = versions[version].module(input_ids=torch.tensor([fed]), cache=cache, use_cache=True).logits[0, -1]
+        log_probs.append(logits.log_softmax(-1)[token].item())
+        fed = [token]
+    return log_probs
+
+
+def test_keep_goes_on_with_the_keys_of_older_versions(build, policy, versions):
+    groups = run_with_pushes(build(policy, slots=10), versions, ragged_requests(policy))
+    completions = [(group, completion) for group in groups for completion in group.completions]
+    for group, completion in completions:
+        np.testing.assert_allclose(completion.log_probs, kept_log_probs(versions, group, completion), atol=1e-5)
+    assert any(len(completion.version_runs) == 3 for _, completion in completions)
+    spanning = [(group, completion) for group, completion in completions if completion.first_version != completion.last_version]
+    drift = [np.abs(full_log_probs(versions[c.last_version], g, c)[-1] - c.log_probs[-1]) for g, c in spanning]
+    assert max(drift) > 1e-3, "stale keys are visible in this test, or it would show nothing"
+
+
+def test_reprefill_is_exact_under_the_new_weights(build, policy, versions):
+    groups = run_with_pushes(build(policy, slots=10, kv="reprefill"), versions, ragged_requests(policy))
+    num_spanning = 0
+    for group in groups:
+        for completion in group.completions:
+            expected = np.stack([full_log_probs(version, group, completion) for version in versions])
+            at = token_versions(completion), np.arange(len(completion.token_ids))
+            np.testing.assert_allclose(completion.log_probs, expected[at], atol=1e-5)
+            num_spanning += len(completion.version_runs) > 1
+    assert num_spanning > 3
+
+
+def test_drain_ends_what_is_in_flight_first_and_the_queue_waits(build, policy, versions):
+    loop = build(policy, slots=10, kv="drain")
+    loop.submit(ragged_requests(policy))
+    finished = [group for _ in range(3) for group in loop.step()]
+    drained = loop.take_weights(1, versions[1].tensors())
+    assert loop.version == 1
+    assert {group.id for group in finished + drained} == {0, 1}  # 10 slots hold two groups of 4
+    later = run(loop)
+    assert_log_probs(versions[0], finished + drained)
+    assert_log_probs(versions[1], later)
+    assert {c.version_runs for group in later for c in group.completions} == {
+        ((1, len(c.token_ids)),) for g in later for c in g.completions
+    }
+    assert loop.take_weights(2, versions[2].tensors()) == []
+
+
+@pytest.mark.parametrize("kv", ["keep", "reprefill", "drain"])
+def test_a4_a_new_request_never_sees_keys_of_older_weights(build, policy, versions, kv):
+    loop = build(policy, kv=kv)
+    loop.submit([request(policy, 0, "12+34*5:")])
+    loop.step()
+    loop.take_weights(1, versions[1].tensors())
+    loop.submit([request(policy, 1, "12+34*5:")])
+    groups = {group.id: group for group in run(loop)}
+    assert_log_probs(versions[1], [groups[1]])
+
+
+def test_a4_reprefill_computes_all_tokens_but_the_last_and_books_them_apart(build, policy, meter, versions):
+    policy.tokenizer.eos_token = policy.module.generation_config.eos_token_id = policy.config.eos_token_id = None
+    loop = build(policy, kv="reprefill")
+    loop.submit([request(policy, 0, "123456789:", num_completions=1)])
+    for _ in range(3):
+        loop.step()
+    meter.collect()
+    loop.take_weights(1, versions[1].tensors())
+    (cost,) = meter.collect()
+    # A prompt of 10 tokens with 3 generated ones: 12 are computed again, the last one is the next step's input.
+    assert (cost.activity, cost.tokens) == (Activity.REPREFILL, 12)
+    assert (cost.flops, cost.overhead_flops) == (
+        policy.flops.forward(num_tokens=12, num_pairs=78, num_logits=0),
+        66 * policy.flops.attention_per_pair,
+    )
+    loop.step()
+    assert [(c.activity, c.tokens) for c in meter.collect()] == [(Activity.GENERATE, 1)]
+
+
+def test_new_weights_reach_the_cached_head(build, policy, versions):
+    loop = build(policy)
+    loop.take_weights(1, versions[1].tensors())
+    assert_log_probs(versions[1], run(loop, ragged_requests(policy)))

@@ -1,0 +1,117 @@
+"""Aggregations: weights against arithmetic; micro-batches and empty completions cannot change the gradient."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.objective.oracle import OBJECTIVES, value_and_gradient
+
+from scalerl.objective.aggregations import Aggregation
+from scalerl.objective.losses.cispo import Cispo
+
+ALL = Aggregation.family.names()
+batches = st.lists(st.lists(st.integers(0, 7), min_size=1, max_size=5), min_size=1, max_size=4)
+
+
+def weights_of(name: str, batch: list[list[int]]) -> list[np.ndarray]:
+    return Aggregation.family.select(name).weights([np.array(group, dtype=np.int64) for group in batch])
+
+
+def mean_of(values: list[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+def oracle(name: str, losses: list[list[list[float]]]) -> float:
+    """The batch's loss from its definition; `losses` holds each token's, by prompt and completion."""
+    prompts = [[token for completion in prompt for token in completion] for prompt in losses]
+    return {
+        "token": mean_of([token for prompt in prompts for token in prompt]),
+        "sample": mean_of([mean_of(completion) for prompt in losses for completion in prompt if completion]),
+        "prompt": mean_of([mean_of(prompt) for prompt in prompts if prompt]),
+    }[name]
+
+
+@pytest.mark.parametrize("name", ALL)
+@given(batch=batches, seed=st.integers(0, 99))
+def test_the_weighted_sum_is_the_mean_that_it_stands_for(name, batch, seed):
+    draw = np.random.default_rng(seed)
+    losses = [[draw.normal(size=tokens).tolist() for tokens in group] for group in batch]
+    weights = weights_of(name, batch)
+    total = sum(
+        weight * sum(completion)
+        for group, prompt in zip(weights, losses, strict=True)
+        for weight, completion in zip(group, prompt, strict=True)
+    )
+    assert total == pytest.approx(oracle(name, losses), rel=1e-12, abs=1e-12)
+    of_tokens = sum(float(group @ tokens) for group, tokens in zip(weights, batch, strict=True))
+    assert of_tokens == pytest.approx(1.0 if any(map(any, batch)) else 0.0)
+    assert all((group[np.array(tokens) == 0] == 0.0).all() for group, tokens in zip(weights, batch, strict=True))
+
+
+@pytest.mark.parametrize(("name", "loss", "first"), [("token", 7 / 24, 1 / 24), ("sample", 0.4625, 1 / 8), ("prompt", 0.3071429, 1 / 20)])
+def test_case_l1_the_denominators_are_global(name, loss, first):
+    """Prompt P: completions of 2 and 8 tokens, Q: of 10 and 4, each with a constant loss per token."""
+    weights = weights_of(name, [[2, 8], [10, 4]])
+    assert weights[0][0] == pytest.approx(first)
+    per_completion = np.concatenate(weights) * [2 * 1.0, 8 * 0.25, 10 * 0.1, 4 * 0.5]
+    for split in ([4], [1, 3], [1, 1, 1, 1]):
+        parts = np.split(per_completion, np.cumsum(split)[:-1])
+        assert sum(part.sum() for part in parts) == pytest.approx(loss, rel=1e-6)
+
+
+class TestCaseL2:
+    """Completions that are switched off leave the denominator with the numerator."""
+
+    @pytest.mark.parametrize("name", ALL)
+    def test_a_masked_completion_is_not_counted(self, name):
+        for batch in ([[6, 0]], [[6], [0]]):
+            weights = np.concatenate(weights_of(name, batch))
+            assert (weights * [6 * 0.5, 10 * 0.9]).sum() == pytest.approx(0.5)
+
+    @pytest.mark.parametrize("name", ALL)
+    def test_a_batch_of_masked_completions_has_loss_and_gradient_zero(self, name):
+        (weights,) = weights_of(name, [[0]])
+        values, gradient = value_and_gradient(
+            Cispo(), *np.full((2, 1, 10), -0.9), np.ones((1, 1)), np.zeros((1, 10), np.bool_), weights=weights[:, None] * np.ones((1, 10))
+        )
+        assert weights.tolist() == [0.0]
+        assert (values == 0.0).all()
+        assert (gradient == 0.0).all()
+
+    @pytest.mark.parametrize("name", ALL)
+    def test_a_batch_filtered_to_nothing_has_no_weights(self, name):
+        assert weights_of(name, []) == []
+
+
+@pytest.mark.parametrize("loss", [pytest.param(loss, id=loss.name()) for loss in OBJECTIVES])
+@pytest.mark.parametrize("name", ALL)
+@settings(max_examples=25)
+@given(batch=batches, seed=st.integers(0, 99), data=st.data())
+def test_micro_batches_do_not_change_the_gradient(name, loss, batch, seed, data):
+    """Completions in any order, cut anywhere, padded to each part's longest with NaN: 1e-12 in fp64, 1e-5 in fp32."""
+    draw = np.random.default_rng(seed)
+    num_tokens = [tokens for group in batch for tokens in group]
+    old = [-draw.exponential(size=tokens) for tokens in num_tokens]
+    new = [row + draw.normal(0.0, 0.3, size=row.size) for row in old]
+    advantages = draw.normal(size=len(num_tokens))
+    weights = np.concatenate(weights_of(name, batch))
+    order = data.draw(st.permutations(range(len(num_tokens))))
+    cuts = data.draw(st.lists(st.integers(0, len(order)), max_size=3).map(sorted))
+
+    def gradient_of(parts: list[list[int]], dtype: torch.dtype) -> np.ndarray:
+        rows: dict[int, np.ndarray] = {}
+        for part in parts:
+            mask = np.arange(max(num_tokens[i] for i in part))[None] < np.array([num_tokens[i] for i in part])[:, None]
+            padded = np.full((2, *mask.shape), np.nan)
+            padded[0][mask], padded[1][mask] = (np.concatenate([side[i] for i in part]) for side in (new, old))
+            spread = weights[part][:, None] * np.ones(mask.shape)
+            _, gradient = value_and_gradient(loss, *padded, advantages[part][:, None], mask, weights=spread, dtype=dtype)
+            rows.update({i: gradient[row, : num_tokens[i]] for row, i in enumerate(part)})
+        return np.concatenate([rows[i] for i in range(len(num_tokens))])
+
+    parts = [part.tolist() for part in np.split(np.array(order), cuts) if part.size]
+    whole = gradient_of([list(range(len(num_tokens)))], torch.float64)
+    np.testing.assert_allclose(gradient_of(parts, torch.float64), whole, rtol=1e-12, atol=1e-15)
+    single = gradient_of([list(range(len(num_tokens)))], torch.float32)
+    np.testing.assert_allclose(gradient_of(parts, torch.float32), single, rtol=1e-5, atol=1e-7)

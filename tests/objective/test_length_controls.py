@@ -1,0 +1,84 @@
+"""Length controls: where an interruption falls, what length costs."""
+
+from operator import methodcaller
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from scalerl.core.random import stream_key, uniform
+from scalerl.objective.length_controls.interruption import Interruption
+from scalerl.objective.length_controls.penalty import Penalty
+from scalerl.objective.length_controls.truncation import Truncation
+from scalerl.records.rollout import Outcome, Score
+
+LARGEST_DRAW = float(np.nextafter(1.0, 0.0))
+
+
+def interruption(least: int, largest: int) -> Interruption:
+    return Interruption(after_tokens=(least, largest), phrase="Time is up. </think>", answer_tokens=2)
+
+
+@given(
+    least=st.integers(1, 20_000), extra=st.integers(0, 20_000), draw=st.one_of(st.just(LARGEST_DRAW), st.floats(0.0, 1.0, exclude_max=True))
+)
+def test_an_interruption_falls_within_its_range(least, extra, draw):
+    (after,) = interruption(least, least + extra).interrupts_after(np.array([draw]))
+    assert least <= after <= least + extra
+
+
+@given(least=st.integers(1, 20_000), extra=st.integers(0, 20_000))
+def test_both_ends_of_the_range_are_met(least, extra):
+    after = interruption(least, least + extra).interrupts_after(np.array([0.0, LARGEST_DRAW]))
+    assert after.dtype == np.int64
+    assert after.tolist() == [least, least + extra]
+
+
+def test_every_place_is_as_likely():
+    """30,000 draws over 3 places: 10,000 +- 5 standard deviations (82) each."""
+    draws = uniform(stream_key(0, "interruption"), np.arange(30_000), 0)
+    places, counts = np.unique(interruption(10, 12).interrupts_after(draws), return_counts=True)
+    assert places.tolist() == [10, 11, 12]
+    assert (abs(counts - 10_000) < 410).all()
+
+
+def test_an_interruption_inserts_its_phrase_and_needs_room_for_the_answer():
+    control = interruption(10_240, 12_288)
+    assert control.insertion == "Time is up. </think>"
+    assert control.least_completion_tokens == 12_290
+    assert control.value(Score(1.0, True), 20_000) == 1.0, "brevity is not paid for"
+
+
+@pytest.mark.parametrize("after_tokens", [(0, 3), (4, 3), (-1, 3)])
+def test_a_range_that_is_none_is_refused(after_tokens):
+    with pytest.raises(ValidationError, match="0 < least <= largest"):
+        interruption(*after_tokens)
+
+
+@pytest.mark.parametrize("control", [Penalty(limit_tokens=16, margin_tokens=4), Truncation()], ids=methodcaller("name"))
+def test_only_an_interruption_interrupts(control):
+    assert control.interrupts_after(np.zeros(3)) is None
+    assert control.insertion == ""
+    assert control.least_completion_tokens == 0
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "penalty"), [(0, 0.0), (12_288, 0.0), (12_800, -0.25), (13_312, -0.5), (14_336, -1.0), (20_000, -1.0)]
+)
+def test_a_penalty_is_paid_by_correct_completions_only(num_tokens, penalty):
+    """L_max 14,336 and L_cache 2,048 of arXiv 2510.13786: free up to 12,288 tokens."""
+    control = Penalty(limit_tokens=14_336, margin_tokens=2_048)
+    assert control.value(Score(1.0, True), num_tokens) == 1.0 + penalty
+    assert control.value(Score(-1.0, False), num_tokens) == -1.0
+    assert control.value(Score(0.0, False, Outcome.CUT_OFF), num_tokens) == 0.0
+
+
+@pytest.mark.parametrize("control", [Penalty(limit_tokens=16, margin_tokens=4), Truncation()], ids=methodcaller("name"))
+def test_a_failed_grading_has_no_value_to_add_to(control):
+    assert control.value(Score(None, None, Outcome.FAILED), 100) is None
+
+
+def test_truncation_leaves_the_score_alone():
+    assert Truncation().value(Score(0.5, True), 10_000) == 0.5

@@ -1,0 +1,155 @@
+"""The loop under simulated time: nothing is lost, nothing trained twice, nothing older than k, whatever happens."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from scalerl.curriculum.filters.zero_variance import ZeroVariance
+from scalerl.curriculum.selectors.no_positive_resampling import NoPositiveResampling
+from scalerl.curriculum.selectors.uniform import Uniform
+from scalerl.objective.length_controls.truncation import Truncation
+from scalerl.pipeline.orchestrator import LoopSettings
+from scalerl.pipeline.schedules.pipeline_rl import PipelineRl
+from scalerl.pipeline.schedules.ppo_off_policy import PpoOffPolicy
+from scalerl.pipeline.simulation import Scenario, lineage, simulate
+from scalerl.records.events import GroupFinished, StepFinished
+
+
+def settings(**changes: object) -> LoopSettings:
+    values: dict[str, object] = {
+        "num_prompts": 4,
+        "group": 2,
+        "slots": 12,
+        "k": 2,
+        "schedule": PipelineRl(),
+        "on_stale": "hold",
+        "ready_batches": 1,
+        "patience": 50,
+        "filters": (ZeroVariance(),),
+        "control": Truncation(),
+        "evaluate_every": 5,
+        "evaluation_samples": 1,
+        "checkpoint_every": 3,
+    }
+    return LoopSettings(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def drawn(seed: int) -> Scenario:
+    """A scenario whose every choice follows from the seed."""
+    dice = random.Random(f"scenario {seed}")
+    off_policy = dice.random() < 0.15
+    k = dice.choice([0, 0, 1, 2, 3, 8])
+    loop = settings(
+        num_prompts=dice.choice([1, 2, 4, 6]),
+        group=dice.choice([2, 3, 4]),
+        slots=dice.choice([4, 9, 16, 40]),
+        k=max(k, 1) if off_policy else k,
+        schedule=PpoOffPolicy() if off_policy else PipelineRl(),
+        on_stale=dice.choice(["hold", "hold", "drop", "cap_admission"]),
+        ready_batches=dice.choice([1, 1, 2]),
+        filters=dice.choice([(), (ZeroVariance(),), (ZeroVariance(refill=True),)]),
+        checkpoint_every=dice.choice([1, 2, 5]),
+    )
+    return Scenario(
+        loop,
+        selector=dice.choice([Uniform(), NoPositiveResampling()]),
+        seed=seed,
+        mean_tokens=dice.choice([2.0, 8.0, 20.0]),
+        train_s=dice.choice([0.5, 6.0, 40.0]),
+        grade_s=dice.choice([0.01, 0.5, 10.0]),
+        pass_rate=dice.choice([0.2, 0.5]),
+        grading_failure_rate=dice.choice([0.0, 0.0, 0.2]),
+        duplicate_rate=dice.choice([0.0, 0.2]),
+        stall_rate=dice.choice([0.0, 0.02]),
+        num_crashes=dice.choice([0, 0, 1, 3]),
+    )
+
+
+def filtered(step: StepFinished) -> list[int]:
+    return [group for groups in step.filtered.values() for group in groups]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_nothing_is_lost_or_trained_twice_or_too_old(seed: int) -> None:
+    scenario = drawn(seed)
+    report = simulate(scenario)
+    assert report.reason == "steps"
+    kept = [entry.event for entry in lineage(report.events)]
+    steps = [event for event in kept if isinstance(event, StepFinished)]
+    assert [step.step for step in steps] == list(range(1, scenario.num_steps + 1))
+    # Every settled group was finished once, and every prompt of an epoch is settled once.
+    finished = {event.group: event for event in kept if isinstance(event, GroupFinished)}
+    settled = [
+        group for step in steps for group in (*step.trained, *(g for gs in step.filtered.values() for g in gs), *step.dropped, *step.failed)
+    ]
+    assert len(settled) == len(set(settled))
+    visits = Counter((finished[group].epoch, finished[group].prompt_id) for group in settled)
+    assert set(visits.values()) <= {1}
+
+
+def test_the_drawn_scenarios_do_what_they_are_for() -> None:
+    reports = [(scenario, simulate(scenario)) for scenario in map(drawn, range(60))]
+    kept = [event for _, report in reports for event in (entry.event for entry in report.events)]
+    assert sum(report.num_crashes for _, report in reports) >= 20
+    assert any(isinstance(event, StepFinished) and event.dropped for event in kept)
+    assert any(isinstance(event, StepFinished) and event.failed for event in kept)
+    assert any(isinstance(event, StepFinished) and event.filtered for event in kept)
+
+
+def test_a_seed_replays_exactly() -> None:
+    assert simulate(drawn(3)).events == simulate(drawn(3)).events
+
+
+def test_an_epoch_visits_every_prompt_once_before_the_next_begins() -> None:
+    report = simulate(Scenario(settings(filters=()), selector=Uniform(), seed=1, num_prompts=10, num_steps=5))
+    finished = {entry.event.group: entry.event for entry in report.events if isinstance(entry.event, GroupFinished)}
+    first = [event.prompt_id for event in finished.values() if event.epoch == 0]
+    assert sorted(first) == sorted(f"prompt-{index}" for index in range(10))
+
+
+@pytest.mark.parametrize("ready_batches", [1, 2])
+def test_ready_batches_bounds_the_groups_that_wait_for_a_slow_trainer(ready_batches: int) -> None:
+    """k bounds age, not queue depth: a generator that is faster does not fill the queue up to k."""
+    loop = settings(k=8, slots=8, ready_batches=ready_batches, filters=())
+    report = simulate(Scenario(loop, selector=Uniform(), seed=5, train_s=500.0, mean_tokens=1.0, num_steps=20))
+    assert report.most_waiting <= ready_batches * loop.num_prompts
+    assert sum(report.ages) / len(report.ages) <= ready_batches + 1 < loop.k
+
+
+def test_stragglers_are_held_for_and_not_only_one_step_ahead() -> None:
+    report = simulate(
+        Scenario(settings(num_prompts=1, slots=64, filters=()), selector=Uniform(), seed=2, train_s=0.1, mean_tokens=30.0, num_steps=60)
+    )
+    assert max(report.ages) == 2
+
+
+def test_a_synchronous_run_trains_on_the_version_that_sampled() -> None:
+    report = simulate(Scenario(settings(k=0), selector=Uniform(), seed=4, num_steps=20))
+    assert set(report.ages) == {0}
+
+
+def test_a_batch_filtered_to_nothing_is_a_counted_step_without_update() -> None:
+    """Case A2, without refill."""
+    report = simulate(Scenario(settings(num_prompts=1), selector=Uniform(), seed=4, pass_rate=0.1, num_steps=20))
+    steps = [entry.event for entry in report.events if isinstance(entry.event, StepFinished)]
+    empty = [step for step in steps if not step.trained]
+    assert empty
+    assert steps[-1].version == len(steps) - len(empty)
+
+
+def test_a2_everything_filtered_ends_with_a_sentence() -> None:
+    loop = settings(patience=6, k=1, filters=(ZeroVariance(refill=True),))
+    with pytest.raises(Exception, match=r"0 kept, 24 filtered, mean reward 1\.000"):
+        simulate(Scenario(loop, selector=Uniform(), seed=0, pass_rate=1.0))
+
+
+def test_the_run_ends_when_every_prompt_is_left_out() -> None:
+    loop = settings(filters=(), patience=1000)
+    report = simulate(Scenario(loop, selector=NoPositiveResampling(), seed=0, pass_rate=1.0, num_steps=1000, num_prompts=10))
+    assert report.reason == "the selector leaves out every training prompt"
+    trained = [len(entry.event.trained) for entry in report.events if isinstance(entry.event, StepFinished)]
+    # What was handed out before its prompt's last group was settled is trained on as well; the last batch is what is left.
+    assert 10 <= sum(trained) <= 20

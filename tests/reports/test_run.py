@@ -1,0 +1,151 @@
+"""The report of a run: its counts, the ceiling beside the proved one, and the forecast from the first half beside what came."""
+
+import io
+import json
+from datetime import date
+
+import pytest
+from rich.console import Console
+from tests.reports.test_html import Page
+
+from scalerl.curves import fit
+from scalerl.importers import read_curves
+from scalerl.reports import RunReport, print_run
+from scalerl.reports import run as run_report
+from scalerl.reports.document import to_document
+from scalerl.reports.html import render_html
+from scalerl.testing.synthetic_run import CEILING, pass_rate, write_run
+
+DAY = date(2026, 1, 31)
+
+
+def report_of(run):
+    return RunReport.of(run, [fit(curve) for curve in read_curves(run.path)])
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    return report_of(write_run(tmp_path_factory.mktemp("runs") / "mine", num_steps=60, resume_at=33))
+
+
+def cells(table):
+    return {row[0]: row[1:] for row in table.rows}
+
+
+def test_the_counts_are_those_that_were_planted(report):
+    counted = {what: text for what, (text,) in cells(run_report.counts(report.summary)).items()}
+    assert counted == {
+        "steps": "60, 60 of them updates",
+        "groups trained": "180",
+        "groups filtered by zero_variance": "60",
+        "groups dropped, failed, cancelled": "0, 0, 0",
+        "prompts left out by No-Positive-Resampling": "6",
+        "completions interrupted": "60 of 960 (6.2%)",
+        "completions cut off at their budget": "60 of 960 (6.2%)",
+        "completions whose grading failed": "0 of 960 (0.0%)",
+        "trained completions over two versions or more": "236 of 720 (32.8%)",
+        "age of trained groups, in versions": "mean 0.33, p95 1, largest 1; at most 8 is allowed",
+    }
+
+
+def test_the_ceiling_is_held_against_the_proved_one(report):
+    ((_, check),) = report.ceiling_checks()
+    assert (check.proved, check.holds) == (CEILING, True)
+    assert check.half_width < 0.05
+    assert "holds the ceiling that the task proves, 0.850." in report.sentences()[1]
+
+
+def test_the_first_half_forecasts_the_last_evaluation(report):
+    (half,) = report.half_ways
+    assert (len(half.fit.fitted), half.fit.window) == (11, (0.0, 2.8e11))  # 28 steps: the evaluation before half of 60
+    assert half.measured == pytest.approx(pass_rate(60), abs=5e-4)
+    assert (half.holds, half.half_width < 0.08) == (True, True)
+    assert half.forecast.compute == 6e11
+    assert "the last evaluation; 0.7" in report.sentences()[2]
+
+
+def test_a_miss_is_said(report):
+    (half,) = report.half_ways
+    missed = type(half)(half.fit, half.forecast, measured=0.999)
+    assert "0.999 came, outside the 90% interval." in run_report.half_way_in_words(missed)
+    ((one, check),) = report.ceiling_checks()
+    assert "does not hold the ceiling" in run_report.ceiling_in_words(type(check)(check.estimated, 0.99), one)
+
+
+def test_steps_that_a_resume_repeated_are_shown_once(report):
+    assert [row.step for row in report.summary.rows] == list(range(1, 61))
+    assert "resumed 1 time." in report.sentences()[0]
+    assert report.summary.num_resumes == 1
+
+
+def test_alarms_before_the_checkpoint_are_kept_and_repeated_ones_are_not(tmp_path):
+    early = report_of(write_run(tmp_path / "early", num_steps=12, resume_at=12)).summary
+    late = report_of(write_run(tmp_path / "late", num_steps=12, resume_at=10)).summary
+    assert [alarm.step for alarm in early.alarms] == [alarm.step for alarm in late.alarms] == [10]
+
+
+def test_long_series_are_averaged_piece_by_piece(monkeypatch, report):
+    monkeypatch.setattr(run_report, "_MOST_POINTS", 7)
+    left_out = next(one for one in run_report.series(report.summary) if one.title == "prompts left out")
+    assert left_out.steps == (9, 18, 27, 36, 45, 54, 60)
+    assert left_out.values[0] == 0.0
+    assert left_out.values[-1] == pytest.approx((5 * 5 + 6) / 6)
+
+
+def test_a_run_without_anything_yet_is_no_error(tmp_path):
+    report = report_of(write_run(tmp_path / "run", num_steps=1))
+    assert report.half_ways == ()
+    assert report.ceiling_checks() == []
+    assert render_html(report.fits, title="t", written=DAY, runs=[report])
+
+
+def test_the_document_holds_what_the_page_says(report):
+    document = json.loads(json.dumps(to_document(report.fits, runs=[report]), allow_nan=False))
+    (run,) = document["runs"]
+    assert run["counts"]["filtered"] == {"zero_variance": 60}
+    assert run["counts"]["age_largest"] == 1
+    assert run["ceiling_checks"][0]["holds"] is True
+    assert run["half_way"][0]["forecast"]["compute"] == 6e11
+    assert run["ledger"]["num_steps"] == 60
+    assert run["alarms"] == [{"step": 10, "alarm": "truncation", "value": 0.125, "limit": 0.1, "stops": False}]
+    assert "runs" not in to_document(report.fits)
+
+
+def test_the_page_has_the_run_its_curve_and_the_half_way_forecast(report):
+    page = Page(render_html(report.fits, title="Report", written=DAY, runs=[report]))
+    text = " ".join(page.text.split())
+    for part in (
+        *report.sentences(),
+        "trained completions over two versions or more",
+        "236 of 720",
+        "Where 3",
+        "forecast from the first half",
+    ):
+        assert part in text
+    assert [plot["proved"] for plot in page.plots] == [CEILING, None]
+    (drawn,) = json.loads(page.scripts[1])
+    assert drawn["ages"] == {"x": [0, 1], "y": [121, 59]}
+    assert len(drawn["steps"]) == 12
+    assert drawn["costs"]["y"][0] == "generate"
+    assert max(page.plots[0]["rewards"]) >= CEILING
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+
+
+def test_a_run_called_anything_stays_text(tmp_path):
+    run = write_run(tmp_path / "<img src=x onerror=alert(1)>", num_steps=8, ends="<b>\x1b[31m")
+    report = report_of(run)
+    page = Page(render_html(report.fits, title="t", written=DAY, runs=[report]))
+    assert not [tag for tag, _ in page.elements if tag in ("img", "b")]
+    assert "\x1b" not in page.text
+
+
+@pytest.mark.parametrize(("width", "encoding"), [(60, "ascii"), (110, "utf-8")])
+def test_the_terminal_says_the_same(report, width, encoding):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    print_run(report, Console(file=stream, width=width, highlight=False))
+    stream.flush()
+    text = stream.buffer.getvalue().decode(encoding)
+    assert max(map(len, text.splitlines())) <= width
+    for part in ("Run mine", "236 of 720", "effective sample size", "buffer full", "truncation"):
+        assert part in text

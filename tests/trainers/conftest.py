@@ -1,0 +1,54 @@
+"""What the trainers' tests share."""
+
+import pytest
+import torch
+from tests.trainers.tiny import tiny_policy
+
+from scalerl.accounting.meter import Meter
+from scalerl.core.clock import ManualClock
+from scalerl.objective.advantages.centred import Centred
+from scalerl.objective.aggregations.prompt import Prompt
+from scalerl.objective.losses.cispo import Cispo
+from scalerl.trainers._optimizer import MasterAdamW
+from scalerl.trainers.single import Single
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def policy():
+    return tiny_policy()
+
+
+@pytest.fixture
+def meter():
+    return Meter("trainer:0", clock=ManualClock())
+
+
+@pytest.fixture
+def build(meter):
+    """The single trainer on a policy; what is not said is the default of these tests."""
+
+    def build(policy, *, loss=None, temperature=1.0, micro_batch_tokens=10_000, aggregation=None, **optimizer):
+        trainer = Single(optimizer={"learning_rate": 1e-3, "warmup_steps": 0} | optimizer, micro_batch_tokens=micro_batch_tokens)
+        ingredients = {"advantage": Centred(), "aggregation": aggregation or Prompt(), "loss": loss or Cispo(cap=1.5)}
+        return trainer.build(policy, temperature=temperature, meter=meter, **ingredients)
+
+    return build
+
+
+@pytest.fixture
+def gradients(monkeypatch):
+    """The gradients of each update, by name, before they are clipped."""
+    seen = []
+    update = MasterAdamW.update
+
+    def watched(self, learning_rate):
+        seen.append({name: master.grad.clone() for name, master in self._masters.items()})
+        return update(self, learning_rate)
+
+    monkeypatch.setattr(MasterAdamW, "update", watched)
+    return seen
