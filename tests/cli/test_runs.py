@@ -4,11 +4,11 @@ import json
 import shutil
 
 import pytest
-from tests.cli.test_main import scalerl
 
 from scalerl.models.config import Config
 from scalerl.tasks.chain import Chain
 from scalerl.testing.synthetic_run import write_run
+from tests.cli.test_main import scalerl
 
 
 @pytest.fixture(scope="module")

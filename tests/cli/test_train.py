@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.runs.small import SCALE, SETTINGS
 
 from scalerl.core.events import LogReader
 from scalerl.records.events import EVENTS_FILE, Event, RunEnded, StepFinished
+from tests.runs.small import SCALE, SETTINGS
 
 ROOT = Path(__file__).parents[2]
 INTERRUPTED = """

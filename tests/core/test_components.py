@@ -6,7 +6,6 @@ import sys
 
 import pytest
 from pydantic import BaseModel, ValidationError
-from tests.plugins import install
 
 from scalerl.core.components import Component, Settings
 from scalerl.core.errors import UnknownNameError, UsageError
@@ -14,6 +13,7 @@ from scalerl.objective.length_controls import LengthControl
 from scalerl.objective.losses import Loss
 from scalerl.objective.losses.cispo import Cispo
 from scalerl.objective.losses.reinforce import Reinforce
+from tests.plugins import install
 
 NEW_LOSS = '''
 """A loss of somebody else."""

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from tests.engines.tiny import tiny_policy
 
 from scalerl.accounting.meter import Meter
 from scalerl.core.clock import ManualClock
 from scalerl.engines.embedded import Embedded
 from scalerl.objective.length_controls.truncation import Truncation
+from tests.engines.tiny import tiny_policy
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.engines.tiny import RAGGED, assert_log_probs, full_log_probs, ragged_requests, request, run, tiny_policy
 
 from scalerl.accounting.meter import Meter
 from scalerl.core.clock import ManualClock
@@ -15,6 +14,7 @@ from scalerl.engines._sampling import sample
 from scalerl.engines.embedded import Embedded
 from scalerl.engines.vllm import Vllm
 from scalerl.objective.length_controls.truncation import Truncation
+from tests.engines.tiny import RAGGED, assert_log_probs, full_log_probs, ragged_requests, request, run, tiny_policy
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "llama"])

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from tests.engines.tiny import ragged_requests, run, tiny_policy
 from torch.utils.flop_counter import FlopCounterMode
 
 from scalerl.objective.length_controls.interruption import Interruption
 from scalerl.records.cost import Activity
+from tests.engines.tiny import ragged_requests, run, tiny_policy
 
 
 def eager(policy):

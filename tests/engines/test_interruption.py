@@ -4,11 +4,11 @@ import copy
 
 import numpy as np
 import pytest
-from tests.engines.tiny import assert_log_probs, other_weights, ragged_requests, request, run
 
 from scalerl.core.errors import UsageError
 from scalerl.core.random import stream_key, uniform
 from scalerl.objective.length_controls.interruption import Interruption
+from tests.engines.tiny import assert_log_probs, other_weights, ragged_requests, request, run
 
 PHRASE = "=-="
 CONTROL = Interruption(after_tokens=(3, 6), phrase=PHRASE, answer_tokens=4)

@@ -5,10 +5,10 @@ import copy
 import numpy as np
 import pytest
 import torch
-from tests.engines.tiny import assert_log_probs, full_log_probs, other_weights, ragged_requests, request, run
 from transformers import DynamicCache
 
 from scalerl.records.cost import Activity
+from tests.engines.tiny import assert_log_probs, full_log_probs, other_weights, ragged_requests, request, run
 
 
 @pytest.fixture

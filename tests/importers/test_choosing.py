@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from tests.importers.logs import jsonl, said, text
 
 from scalerl.core.errors import DataError, UnknownNameError, UsageError
 from scalerl.core.units import DEVICE_HOURS, FLOPS, SECONDS, STEPS, TOKENS, USD, Axis
 from scalerl.importers import Choice, list_columns, read_curves
+from tests.importers.logs import jsonl, said, text
 
 PAPER_POINTS = Path(__file__).parents[2] / "examples" / "data" / "scalerl_paper_points.csv"
 

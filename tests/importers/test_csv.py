@@ -1,11 +1,11 @@
 """CSV: delimiters, damage, and the chart export of Weights & Biases."""
 
 import pytest
-from tests.importers.logs import said, text
 
 from scalerl.core.errors import DataError
 from scalerl.core.units import DEVICE_HOURS, STEPS
 from scalerl.importers import Choice, read_curves
+from tests.importers.logs import said, text
 
 CHART = """"Step","lr-1e-6 - seed 1 - val/acc","lr-1e-6 - seed 1 - val/acc__MIN","lr-1e-6 - seed 1 - val/acc__MAX",\
 "lr-3e-6 - seed 1 - val/acc","lr-3e-6 - seed 1 - val/acc__MIN","lr-3e-6 - seed 1 - val/acc__MAX"

@@ -1,11 +1,11 @@
 """Logs of the training frameworks, small and by hand, with the keys that they write."""
 
 import pytest
-from tests.importers.logs import jsonl, said
 
 from scalerl.core.units import DEVICE_HOURS, SECONDS, STEPS, TOKENS
 from scalerl.importers import Choice, read_curves
 from scalerl.importers.tables.vocabulary import FRAMEWORKS, recognise
+from tests.importers.logs import jsonl, said
 
 VERL = [
     {"step": 0, "data": {"val-core/math/acc/mean@8": 0.20, "val-core/math/reward/mean@8": -0.6, "val-aux/math/score/mean@8": 0.1}},

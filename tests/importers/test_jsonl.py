@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.importers.logs import jsonl, said, text
 
 from scalerl.core.errors import DataError
 from scalerl.importers import read_curves
+from tests.importers.logs import jsonl, said, text
 
 
 def test_nested_objects_are_joined_by_slashes(tmp_path):

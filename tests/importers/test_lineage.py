@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.importers.logs import jsonl, said
 
 from scalerl.core.units import SECONDS, STEPS
 from scalerl.importers import Choice, read_curves
 from scalerl.importers.tables.lineage import follow
+from tests.importers.logs import jsonl, said
 
 I2_STEPS = [1, 2, 3, 4, 5, 4, 5, 6]
 I2_ELAPSED_S = [10, 20, 30, 40, 50, 12, 22, 32]

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from tests.importers.logs import jsonl, text
 
 from scalerl.core.errors import DataError, ScalerlError
 from scalerl.importers import Choice, Importer, list_columns, read_curves
+from tests.importers.logs import jsonl, text
 
 
 def test_a_missing_file(tmp_path):

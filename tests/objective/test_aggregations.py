@@ -5,10 +5,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.objective.oracle import OBJECTIVES, value_and_gradient
 
 from scalerl.objective.aggregations import Aggregation
 from scalerl.objective.losses.cispo import Cispo
+from tests.objective.oracle import OBJECTIVES, value_and_gradient
 
 ALL = Aggregation.family.names()
 batches = st.lists(st.lists(st.integers(0, 7), min_size=1, max_size=5), min_size=1, max_size=4)

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.objective.oracle import OBJECTIVES, central_differences, objective, value_and_gradient
 
 from scalerl.objective.aggregations import Aggregation
 from scalerl.objective.losses import Loss
@@ -18,6 +17,7 @@ from scalerl.objective.losses.grpo import Grpo
 from scalerl.objective.losses.gspo import Gspo
 from scalerl.objective.losses.reinforce import Reinforce
 from scalerl.objective.ratios import LARGEST_LOG_RATIO
+from tests.objective.oracle import OBJECTIVES, central_differences, objective, value_and_gradient
 
 PEERS = json.loads((Path(__file__).parent / "peers.json").read_text())
 ALL = [pytest.param(loss, id=loss.name()) for loss in OBJECTIVES]

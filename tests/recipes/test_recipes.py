@@ -10,11 +10,11 @@ from importlib import resources
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.plugins import install
 
 from scalerl.core.errors import DataError, RecipeError, ScalerlError, UnknownNameError, UsageError
 from scalerl.recipes import Recipe, applied, changes, load_resolved, recipe_names, resolve, scale_names
 from scalerl.recipes.load import ingredient_layers
+from tests.plugins import install
 
 CATALOGUE = [(recipe, scale) for recipe in recipe_names() for scale in scale_names()]
 NAMES = st.sampled_from(recipe_names())

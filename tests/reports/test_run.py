@@ -6,7 +6,6 @@ from datetime import date
 
 import pytest
 from rich.console import Console
-from tests.reports.test_html import Page
 
 from scalerl.curves import fit
 from scalerl.importers import read_curves
@@ -15,6 +14,7 @@ from scalerl.reports import run as run_report
 from scalerl.reports.document import to_document
 from scalerl.reports.html import render_html
 from scalerl.testing.synthetic_run import CEILING, pass_rate, write_run
+from tests.reports.test_html import Page
 
 DAY = date(2026, 1, 31)
 

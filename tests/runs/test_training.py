@@ -9,7 +9,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.runs.small import small_recipe
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from scalerl.accounting.ledger import LedgerFold
@@ -23,6 +22,7 @@ from scalerl.runs.checkpoints import CheckpointStore
 from scalerl.runs.training import resume, train
 from scalerl.tasks import Split
 from scalerl.tasks.chain import Chain
+from tests.runs.small import small_recipe
 
 
 @pytest.fixture(autouse=True, scope="session")

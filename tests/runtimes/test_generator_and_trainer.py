@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.runtimes.fakes import NUM_BYTES, batch, fake_generator, fake_trainer, request
 
 from scalerl.records.cost import Activity
 from scalerl.records.roles import Sampled
 from scalerl.runtimes._weights import MemoryFile
+from tests.runtimes.fakes import NUM_BYTES, batch, fake_generator, fake_trainer, request
 
 
 def ids(sampled: Sampled | None) -> list[int]:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 
 import pytest
-from tests.runtimes.fakes import finished_group, request
 
 from scalerl.core.clock import ManualClock
 from scalerl.core.errors import UsageError
@@ -15,6 +14,7 @@ from scalerl.records.cost import Activity, Cost
 from scalerl.records.roles import Graded
 from scalerl.records.rollout import Completion, Outcome, Prompt, Score
 from scalerl.runtimes._grader import TaskGrader
+from tests.runtimes.fakes import finished_group, request
 
 CLOCK = ManualClock()
 

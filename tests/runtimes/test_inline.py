@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.runtimes.fakes import fake_generator, request
-
 from scalerl.runtimes._inline import InlineLink
+from tests.runtimes.fakes import fake_generator, request
 
 
 def test_who_waits_for_groups_is_woken_and_lets_others_work_between_decode_steps() -> None:

@@ -14,7 +14,6 @@ from multiprocessing import active_children, resource_tracker
 from pathlib import Path
 
 import pytest
-from tests.runtimes.fakes import batch, request, setup
 
 from scalerl.core.clock import SystemClock
 from scalerl.core.errors import DataError, ScalerlError
@@ -23,6 +22,7 @@ from scalerl.records.rollout import Group
 from scalerl.runtimes import Roles
 from scalerl.runtimes._processes import launched
 from scalerl.runtimes.processes import Processes
+from tests.runtimes.fakes import batch, request, setup
 
 Story = Callable[[Roles], Awaitable[None]]
 

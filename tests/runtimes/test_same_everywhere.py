@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.runtimes.fakes import setup
 from transformers import AutoTokenizer
 
 from scalerl.core.clock import SystemClock
@@ -23,6 +22,7 @@ from scalerl.runtimes.inline import Inline
 from scalerl.runtimes.processes import Processes
 from scalerl.runtimes.ray import Ray
 from scalerl.tasks import Split
+from tests.runtimes.fakes import setup
 
 NUM_PROMPTS = 8
 

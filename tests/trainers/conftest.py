@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from tests.trainers.tiny import tiny_policy
 
 from scalerl.accounting.meter import Meter
 from scalerl.core.clock import ManualClock
@@ -11,6 +10,7 @@ from scalerl.objective.aggregations.prompt import Prompt
 from scalerl.objective.losses.cispo import Cispo
 from scalerl.trainers._optimizer import MasterAdamW
 from scalerl.trainers.single import Single
+from tests.trainers.tiny import tiny_policy
 
 
 @pytest.fixture(autouse=True)

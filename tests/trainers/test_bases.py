@@ -8,8 +8,6 @@ import sys
 
 import pytest
 import torch
-from tests.trainers.test_single import disk_full
-from tests.trainers.tiny import MODEL, Counting, tiny_policy
 
 from scalerl.accounting.meter import Meter
 from scalerl.core.clock import ManualClock
@@ -19,6 +17,8 @@ from scalerl.models.checkpoint import Checkpoint
 from scalerl.records.cost import Activity
 from scalerl.trainers.warm_starts._bases import base
 from scalerl.trainers.warm_starts.demonstrations import Demonstrations
+from tests.trainers.test_single import disk_full
+from tests.trainers.tiny import MODEL, Counting, tiny_policy
 
 SHORT = Demonstrations(steps=2, messy_steps=1, batch=4)
 

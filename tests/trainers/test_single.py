@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.trainers.tiny import DIGITS, MODEL, completion, even_batch, group, ragged_batch, tiny_policy
 from torch.utils.flop_counter import FlopCounterMode
 
 from scalerl.accounting.flops import causal_pairs
@@ -25,6 +24,7 @@ from scalerl.records.cost import Activity
 from scalerl.records.rollout import Batch
 from scalerl.trainers._rows import Row, cut
 from scalerl.trainers.fsdp2 import Fsdp2
+from tests.trainers.tiny import DIGITS, MODEL, completion, even_batch, group, ragged_batch, tiny_policy
 
 
 def nothing():

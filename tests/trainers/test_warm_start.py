@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from tests.trainers.tiny import Counting, Speechless, tiny_policy
 
 from scalerl.core.errors import DataError, UsageError
 from scalerl.core.random import stream_key, uniform
 from scalerl.records.cost import Activity
 from scalerl.tasks import Noise, Split
 from scalerl.trainers.warm_starts.demonstrations import Demonstrations
+from tests.trainers.tiny import Counting, Speechless, tiny_policy
 
 SHORT = Demonstrations(steps=3, messy_steps=2, batch=8, learning_rate=1e-2)
 
