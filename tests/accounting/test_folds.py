@@ -330,6 +330,19 @@ def test_metrics_of_a_step_are_hand_counts():
     assert (fold.totals.age_quantile(0.95), fold.waiting) == (2, {})
 
 
+def test_completions_of_a_group_that_was_not_graded_at_all_count_as_failed_gradings():
+    log = entries(
+        (0, RunStarted(recipe_hash="abc", num_devices=1)),
+        (1, group(1, values=(1.0, 0.0))),
+        (2, group(2, values=(None, None), outcomes=(Outcome.FAILED, Outcome.FAILED))),
+        (3, StepFinished(step=1, version=1, trained=(1,), failed=(2,))),
+    )
+    fold = MetricsFold()
+    (row,) = [row for entry in log if (row := fold.update(entry))]
+    assert (row.grading_failed_share, row.num_completions, row.num_failed_groups) == (0.5, 2, 1)
+    assert fold.waiting == {}
+
+
 def test_ages_go_back_with_a_resume():
     log = entries(
         (0, RunStarted(recipe_hash="abc", num_devices=1)),

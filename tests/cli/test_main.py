@@ -10,6 +10,7 @@ import pytest
 
 from scalerl.cli.main import verbs
 
+WIDE = {"COLUMNS": "140", "PATH": ""}
 HEAVY = ("torch", "transformers", "ray", "vllm")
 
 
@@ -100,6 +101,7 @@ def test_every_public_name_exists():
         (["fit"], 2, "scalerl: Missing argument 'LOG'; see scalerl fit --help"),
         (["fit", "log.csv", "--windw", "3"], 2, "scalerl: No such option: --windw"),
         (["fit", "log.csv", "--gpus", "many"], 2, "scalerl: Invalid value for '--gpus'"),
+        (["cost", ".", "--by", "nonsense"], 2, "scalerl: Invalid value for '--by': 'nonsense' is not one of 'activity', 'device'; see"),
         (["recipe", "lst"], 2, "scalerl: No such command 'lst'. Did you mean 'list'?; see scalerl recipe --help"),
         (["fit", "\x1b[31mred\x07.csv"], 3, "scalerl: ?[31mred?.csv: there is no such file"),
         (["recipe", "show", "none.toml"], 2, "scalerl: none.toml: there is no such file"),
@@ -111,6 +113,19 @@ def test_a_mistake_is_one_sentence_on_stderr(arguments, exit_code, sentence):
     assert result.stdout == ""
     assert sentence in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_package_that_is_missing_is_one_sentence():
+    missing = "import sys; sys.modules['torch'] = None; import scalerl.cli.main as m; m.app = lambda **_: __import__('torch'); m.main()"
+    result = subprocess.run([sys.executable, "-c", missing], capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert result.stderr == "scalerl: this needs the package torch, which is not installed; install it with: pip install 'scalerl[train]'\n"
+
+
+def test_a_file_that_the_system_refuses_is_named():
+    refusing = "import scalerl.cli.main as m; m.app = lambda **_: open('/nowhere/log.csv'); m.main()"
+    result = subprocess.run([sys.executable, "-c", refusing], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (1, "scalerl: /nowhere/log.csv cannot be used (No such file or directory)\n")
 
 
 def test_recipe_show_prints_a_file_that_is_the_recipe(tmp_path):
@@ -154,4 +169,4 @@ def test_recipe_list_names_the_catalogue_and_the_scales():
     listed = json.loads(scalerl("recipe", "list", "--json").stdout)
     assert {"scalerl", "minimax-m1", "magistral", "qwen2.5-dapo", "deepseek-grpo", "baseline", "million-grpo"} <= set(listed["recipes"])
     assert {"laptop", "paper-8b"} <= set(listed["scales"])
-    assert "scales: laptop, paper-8b (default laptop)" in scalerl("recipe", "list").stdout
+    assert f"scales: {', '.join(listed['scales'])} (default laptop)" in scalerl("recipe", "list", env=WIDE).stdout

@@ -48,7 +48,7 @@ def test_rollouts_are_selected_and_printed_as_json(run):
     assert {row["prompt_id"] for row in of_prompt} == {"chain/3"}
     nothing = scalerl("rollouts", str(run.path), "--step", "99")
     assert (nothing.stdout, nothing.returncode) == ("", 0)
-    assert "0 completions shown" in nothing.stderr
+    assert nothing.stderr == "0 completions shown; of 240 groups in the events, the completions of 240 are kept, of steps up to 60\n"
 
 
 def test_the_report_of_a_run_goes_into_its_folder(run):
@@ -68,6 +68,13 @@ def test_the_report_of_a_run_goes_into_its_folder(run):
     assert again["curves"][0]["status"] == "ok"
 
 
+def test_each_of_several_runs_is_held_against_its_own_proved_ceiling(tmp_path):
+    runs = [write_run(tmp_path / name, num_steps=60, ceiling=ceiling).path for name, ceiling in (("one", 0.85), ("two", 0.7))]
+    result = scalerl("report", *map(str, runs), "--out", str(tmp_path / "both.html"), "--json")
+    checked = [(run["ceiling_checks"][0]["curve"], run["ceiling_checks"][0]["proved"]) for run in json.loads(result.stdout)["runs"]]
+    assert checked == [(f"{runs[0]}: chain", 0.85), (f"{runs[1]}: chain", 0.7)]
+
+
 def test_a_short_runs_report_is_no_failure_unless_it_is_strict(tmp_path):
     run = write_run(tmp_path / "short", num_steps=8)
     assert [scalerl("report", str(run.path), *strict).returncode for strict in ((), ("--strict",))] == [0, 4]
@@ -79,10 +86,13 @@ def test_a_short_runs_report_is_no_failure_unless_it_is_strict(tmp_path):
         (["cost", "."], 2, "this is no run directory"),
         (["rollouts", "."], 2, "this is no run directory"),
         (["report", "log.csv"], 2, "--out: it is not said where to write; give --out FILE.html"),
-        (["eval", "none", "chain", "--k", "a"], 2, "--k: 'a' is no list of numbers"),
+        (["report", "none.csv"], 3, "none.csv: there is no such file"),
+        (["eval", "none", "chain", "--k", "a"], 2, "--k: 'a' is no list of numbers from 1 on; write for example --k 1,4"),
+        (["eval", "none", "chain", "--k", "0,4"], 2, "--k: '0,4' is no list of numbers from 1 on"),
     ],
 )
 def test_a_mistake_is_one_sentence(arguments, exit_code, sentence, tmp_path):
+    (tmp_path / "log.csv").write_text("flops,pass_rate\n1e9,0.2\n2e9,0.3\n")
     result = scalerl(*arguments, cwd=tmp_path)
     assert (result.returncode, result.stdout) == (exit_code, "")
     assert sentence in result.stderr

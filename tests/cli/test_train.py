@@ -79,7 +79,9 @@ def test_ctrl_c_once_finishes_the_step_and_saves(tmp_path):
     assert f"scalerl: {folder}: stopped after step 2; go on with: scalerl train --resume --out {folder}" in stopped.stderr
     assert "Traceback" not in stopped.stderr
     assert (folder / "checkpoints" / "step-000002").is_dir()
-    resumed = scalerl("train", "--resume", "--out", str(folder))
+    other = scalerl("train", "magistral", "--resume", "--out", str(folder))
+    assert (other.returncode, other.stderr) == (2, f"scalerl: {folder}: this is a run of the recipe 'scalerl'; leave the recipe out\n")
+    resumed = scalerl("train", "scalerl", "--resume", "--out", str(folder))
     assert resumed.returncode == 0, resumed.stderr
     assert max(event.step for event in events(folder) if isinstance(event, StepFinished)) == 6
 
@@ -99,6 +101,7 @@ def test_ctrl_c_twice_stops_at_once_and_the_run_can_be_gone_on_with(tmp_path):
         (["train"], "no recipe is named; name one, e.g. scalerl train scalerl, or give --resume --out DIR"),
         (["train", "scalarl"], "there is no recipe 'scalarl'; did you mean 'scalerl'?"),
         (["train", "--resume"], "it is not said which run to go on with; give --out DIR"),
+        (["train", "src/scalerl/recipes/catalogue/magistral.toml", "--resume"], "runs/magistral: this is no run directory"),
         (["train", "--resume", "--out", "nowhere"], "nowhere: this is no run directory: it has no manifest.json; give the folder of a run"),
         (["train", "scalerl", "--resume", "--set", "seed=1"], "a run goes on with the recipe that it was started with"),
     ],

@@ -182,6 +182,20 @@ def test_a_full_disk_leaves_no_half_line(tmp_path, monkeypatch):
     assert read(path) == (["first", "third"], 0)
 
 
+def test_a_disk_that_is_found_full_when_the_log_is_synced_is_one_sentence(tmp_path, monkeypatch):
+    log = LogWriter(tmp_path / "events.jsonl", Note, clock=ManualClock())
+    log.append(Note("first"))
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ScalerlError, match=r"cannot be written .No space left.*free disk space"):
+        log.close()
+    monkeypatch.undo()
+    LogWriter(tmp_path / "events.jsonl", Note, clock=ManualClock()).close()
+
+
 def test_a_missing_log_is_one_sentence(tmp_path):
     with pytest.raises(DataError, match=r"cannot be read .No such file"):
         read(tmp_path / "none.jsonl")

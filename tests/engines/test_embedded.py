@@ -14,6 +14,7 @@ from scalerl.engines._sampling import sample
 from scalerl.engines.embedded import Embedded
 from scalerl.engines.vllm import Vllm
 from scalerl.objective.length_controls.truncation import Truncation
+from scalerl.records.cost import Activity
 from tests.engines.tiny import RAGGED, assert_log_probs, full_log_probs, ragged_requests, request, run, tiny_policy
 
 
@@ -156,8 +157,25 @@ def test_an_evaluation_leaves_requests_in_flight_alone_and_draws_from_its_own_st
     assert completions_by_group(evaluated) != undisturbed
     assert completions_by_group(finished + run(loop)) == undisturbed
     # Common random numbers: the same weights give the same samples at every version.
-    loop.take_weights(9, policy.tensors())
+    loop.take_weights(9, policy.tensors(), between=lambda: None)
     assert completions_by_group(loop.evaluate(requests, between=lambda: None)) == completions_by_group(evaluated)
+
+
+def test_the_probe_is_booked_with_its_seconds_flops_and_tokens_in_one_place(build, policy, meter):
+    loop = build(policy)
+    forward = type(policy).hidden
+
+    def slow(self, *arguments, **named):
+        meter.clock.advance(2.0)
+        return forward(self, *arguments, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(policy), "hidden", slow)
+        loop.score([((3, 4), (5, 6, 7)), ((3,), (5, 6))])
+    (cost,) = meter.collect()
+    assert (cost.activity, cost.detail, cost.seconds, cost.tokens) == (Activity.PUSH, "probe", 4.0, 5)
+    # Contexts of 2 and 1 tokens, then all but the last of the continuations: 3 + 1, 3 + 4 and 2 pairs, and 5 logits.
+    assert cost.flops == policy.flops.forward(num_tokens=2 + 1 + 2 + 1, num_pairs=3 + 1 + 3 + 4 + 2, num_logits=5)
 
 
 def test_the_probe_is_scored_as_sampling_scores(build, policy):
@@ -185,8 +203,12 @@ def test_a_long_completion_outgrows_the_cache_many_times(build, policy):
 def test_an_engine_refuses_what_it_cannot_do(build, policy, meter):
     with pytest.raises(UsageError, match="2 slots cannot hold a group of 4"):
         build(policy, slots=2).submit([request(policy, 0, "1:")])
-    with pytest.raises(UsageError, match="does not run yet; use 'embedded'"):
+    with pytest.raises(UsageError, match="does not run yet; choose 'embedded'"):
         Vllm().build(policy, control=Truncation(), completion_tokens=4, seed=0, meter=meter)
+    longest = build(tiny_policy(max_tokens=16), completion_tokens=12)
+    longest.submit([request(policy, 0, "1+2:")])
+    with pytest.raises(UsageError, match="a prompt of 5 tokens and a completion of 12 exceed the 16 of the model"):
+        longest.evaluate([request(policy, 1, "1+20:")], between=lambda: None)
     policy.config.sliding_window = 8
     with pytest.raises(UsageError, match="sliding_attention"):
         build(policy)
@@ -194,7 +216,7 @@ def test_an_engine_refuses_what_it_cannot_do(build, policy, meter):
 
 def test_weights_that_are_not_finite_stop_the_run_with_a_sentence(build, policy):
     loop = build(policy)
-    loop.take_weights(4, {name: tensor * float("nan") for name, tensor in policy.tensors().items()})
+    loop.take_weights(4, {name: tensor * float("nan") for name, tensor in policy.tensors().items()}, between=lambda: None)
     with pytest.raises(ScalerlError, match="version 4 has logits that are not finite"):
         run(loop, [request(policy, 0, "1:")])
 

@@ -27,7 +27,7 @@ def test_useful_and_overhead_flops_are_all_that_was_done(build, meter, architect
     with FlopCounterMode(display=False) as counter:
         loop.submit(ragged_requests(policy))
         finished = [group for _ in range(4) for group in loop.step()]
-        loop.take_weights(1, policy.tensors())
+        loop.take_weights(1, policy.tensors(), between=lambda: None)
         finished += run(loop)
         loop.evaluate(ragged_requests(policy), between=lambda: None)
         loop.score([(group.prompt.token_ids, tuple(group.completions[0].token_ids.tolist())) for group in finished])

@@ -5,7 +5,7 @@ import copy
 import numpy as np
 import pytest
 
-from scalerl.core.errors import UsageError
+from scalerl.core.errors import DataError, UsageError
 from scalerl.core.random import stream_key, uniform
 from scalerl.objective.length_controls.interruption import Interruption
 from tests.engines.tiny import assert_log_probs, other_weights, ragged_requests, request, run
@@ -64,6 +64,42 @@ def test_tokens_before_the_phrase_are_those_of_a_run_without_it(build, policy):
             assert completion.token_ids[:num_before].tolist() == uninterrupted.token_ids[:num_before].tolist()
 
 
+@pytest.mark.parametrize("ends_thinking", ["=", "7.", "-2-"])
+def test_a_completion_that_ended_its_thinking_itself_is_not_interrupted(build, policy, ends_thinking):
+    control = CONTROL.model_copy(update={"ends_thinking": ends_thinking})
+    end = policy.tokenizer.encode(ends_thinking, add_special_tokens=False)
+    requests = ragged_requests(policy, num_completions=16)
+    # Fewer slots than completions: rows are used again, and what ended in them before says nothing about who is there now.
+    free = {group.id: group for group in run(build(policy, completion_tokens=16, slots=40), requests)}
+    num_spared = num_interrupted = 0
+    for group in run(build(policy, control=control, completion_tokens=16, slots=40), requests):
+        after = control.interrupts_after(uniform(stream_key(0, "sample interruption", group.prompt.id, 0), np.arange(16), 0))
+        for completion, uninterrupted, place in zip(group.completions, free[group.id].completions, after, strict=True):
+            ids, still_thinks = uninterrupted.token_ids.tolist(), len(uninterrupted.token_ids) > place
+            spared = any(ids[start : start + len(end)] == end for start in range(place - len(end) + 1))
+            assert completion.num_inserted == (3 if still_thinks and not spared else 0)
+            if spared:
+                assert completion.token_ids.tolist() == ids
+            num_spared += spared and still_thinks
+            num_interrupted += completion.num_inserted > 0
+    assert num_spared >= 1
+    assert num_interrupted > 10
+
+
+def test_an_end_of_thinking_longer_than_any_completion_spares_none(build, policy):
+    requests = ragged_requests(policy)
+    without, with_end = (
+        [completion.token_ids.tolist() for group in run(build(policy, control=control), requests) for completion in group.completions]
+        for control in (CONTROL, CONTROL.model_copy(update={"ends_thinking": "=" * 40}))
+    )
+    assert with_end == without
+
+
+def test_an_end_of_thinking_that_the_tokenizer_cannot_write_is_told(build, policy):
+    with pytest.raises(DataError, match=r"^length\.control\.ends_thinking: the model's tokenizer cannot encode '</think>'"):
+        build(policy, control=CONTROL.model_copy(update={"ends_thinking": "</think>"}), completion_tokens=16)
+
+
 def test_reprefill_computes_inserted_tokens_too(build, policy):
     later = copy.deepcopy(policy)
     later.load_tensors(other_weights(policy))
@@ -73,7 +109,7 @@ def test_reprefill_computes_inserted_tokens_too(build, policy):
     loop.submit([request(policy, 0, "1+2:")])
     loop.step()
     loop.step()
-    loop.take_weights(1, later.tensors())
+    loop.take_weights(1, later.tensors(), between=lambda: None)
     (group,) = run(loop)
     for completion in group.completions:
         assert completion.version_runs == ((0, 5), (1, 4))

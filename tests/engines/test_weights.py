@@ -27,7 +27,7 @@ def run_with_pushes(loop, versions, requests):
     while loop.num_in_flight:
         if step in (3, 5):
             version = loop.version + 1
-            finished += loop.take_weights(version, versions[version].tensors())
+            finished += loop.take_weights(version, versions[version].tensors(), between=lambda: None)
         finished += loop.step()
         step += 1
     return finished
@@ -75,7 +75,10 @@ def test_drain_ends_what_is_in_flight_first_and_the_queue_waits(build, policy, v
     loop = build(policy, slots=10, kv="drain")
     loop.submit(ragged_requests(policy))
     finished = [group for _ in range(3) for group in loop.step()]
-    drained = loop.take_weights(1, versions[1].tensors())
+    steps = []
+    drained = loop.take_weights(1, versions[1].tensors(), between=lambda: steps.append(loop.version))
+    longest = max(len(completion.token_ids) for group in finished + drained for completion in group.completions)
+    assert steps == [0] * (longest - 3), "whoever waits hears of every step"
     assert loop.version == 1
     assert {group.id for group in finished + drained} == {0, 1}  # 10 slots hold two groups of 4
     later = run(loop)
@@ -84,7 +87,7 @@ def test_drain_ends_what_is_in_flight_first_and_the_queue_waits(build, policy, v
     assert {c.version_runs for group in later for c in group.completions} == {
         ((1, len(c.token_ids)),) for g in later for c in g.completions
     }
-    assert loop.take_weights(2, versions[2].tensors()) == []
+    assert loop.take_weights(2, versions[2].tensors(), between=lambda: None) == []
 
 
 @pytest.mark.parametrize("kv", ["keep", "reprefill", "drain"])
@@ -92,7 +95,7 @@ def test_a4_a_new_request_never_sees_keys_of_older_weights(build, policy, versio
     loop = build(policy, kv=kv)
     loop.submit([request(policy, 0, "12+34*5:")])
     loop.step()
-    loop.take_weights(1, versions[1].tensors())
+    loop.take_weights(1, versions[1].tensors(), between=lambda: None)
     loop.submit([request(policy, 1, "12+34*5:")])
     groups = {group.id: group for group in run(loop)}
     assert_log_probs(versions[1], [groups[1]])
@@ -105,7 +108,7 @@ def test_a4_reprefill_computes_all_tokens_but_the_last_and_books_them_apart(buil
     for _ in range(3):
         loop.step()
     meter.collect()
-    loop.take_weights(1, versions[1].tensors())
+    loop.take_weights(1, versions[1].tensors(), between=lambda: None)
     (cost,) = meter.collect()
     # A prompt of 10 tokens with 3 generated ones: 12 are computed again, the last one is the next step's input.
     assert (cost.activity, cost.tokens) == (Activity.REPREFILL, 12)
@@ -119,5 +122,5 @@ def test_a4_reprefill_computes_all_tokens_but_the_last_and_books_them_apart(buil
 
 def test_new_weights_reach_the_cached_head(build, policy, versions):
     loop = build(policy)
-    loop.take_weights(1, versions[1].tensors())
+    loop.take_weights(1, versions[1].tensors(), between=lambda: None)
     assert_log_probs(versions[1], run(loop, ragged_requests(policy)))

@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from scalerl.core.errors import UsageError
 from scalerl.models._fresh import byte_tokenizer, character_tokenizer, fast_tokenizer
@@ -40,6 +41,11 @@ def test_bytes_are_tokens_and_come_back(text):
 
 
 _CHARACTERS, _BYTES = fast_tokenizer(character_tokenizer(ALPHABET)), fast_tokenizer(byte_tokenizer())
+
+
+def test_heads_that_cannot_be_turned_in_pairs_are_refused():
+    with pytest.raises(ValidationError, match="a head of 6 / 2 channels is odd"):
+        Config(hidden_size=6, num_heads=2)
 
 
 @pytest.mark.parametrize("alphabet", ["", "011"])

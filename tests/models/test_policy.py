@@ -1,12 +1,14 @@
 """Policies: the precision of the head, weights that come and go, checkpoints that load by themselves, and those that do not."""
 
 import json
+import resource
 import subprocess
 import sys
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from scalerl.core.errors import DataError, ScalerlError
@@ -107,6 +109,19 @@ def test_a_saved_checkpoint_is_the_same_policy(tmp_path):
     assert all(torch.equal(tensor, policy.tensors()[name]) for name, tensor in again.tensors().items())
 
 
+def test_a_disk_that_fills_up_with_the_tokenizer_is_an_error_of_the_system(tmp_path):
+    # Weights of a few numbers: the tokenizer of bytes, written last, is the larger file.
+    policy = Config(hidden_size=2, num_heads=1, num_kv_heads=1, num_layers=1, intermediate_size=2).build(alphabet=None, seed=0)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            policy.save(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (tmp_path / "model.safetensors").is_file(), "the disk was not full yet when the weights were written"
+
+
 def test_tied_weights_are_named_once(tmp_path):
     config = LlamaConfig(
         vocab_size=18, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2, tie_word_embeddings=True
@@ -117,6 +132,16 @@ def test_tied_weights_are_named_once(tmp_path):
     again = Policy.load(tmp_path, head="fp32", dtype="float32")
     again.load_tensors({name: tensor + 1.0 for name, tensor in again.tensors().items()})
     assert torch.equal(again.module.lm_head.weight, again.module.model.embed_tokens.weight)
+
+
+def test_special_tokens_are_added_to_prompts_and_to_nothing_else():
+    policy = fresh()
+    bos = policy.tokenizer.eos_token
+    policy.tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single=f"{bos} $0", special_tokens=[(bos, policy.tokenizer.eos_token_id)]
+    )
+    assert policy.encode_prompt("1+2", where="test") == (policy.tokenizer.eos_token_id, 3, 12, 4)
+    assert policy.encode("1+2", where="test") == (3, 12, 4)
 
 
 def test_text_that_has_no_tokens_is_refused_with_its_place():
@@ -186,7 +211,7 @@ class TestBadCheckpoints:
     def test_a_model_larger_than_memory(self):
         config = LlamaConfig(hidden_size=4096, num_hidden_layers=2, num_attention_heads=32)
         with pytest.raises(ScalerlError, match=r"here: training its .* parameters takes .* GiB, and 1\.0 GiB are free; choose a smaller"):
-            check_memory(config, where="here", available_bytes=2**30)
+            check_memory(config, where="here", free_bytes=2**30)
 
     def test_a_head_that_is_more_than_a_linear_map(self, folder):
         policy = Policy.load(folder, head="fp32", dtype="float32")

@@ -48,6 +48,8 @@ def test_an_interruption_inserts_its_phrase_and_needs_room_for_the_answer():
     control = interruption(10_240, 12_288)
     assert control.insertion == "Time is up. </think>"
     assert control.least_completion_tokens == 12_290
+    assert control.thinking_end == "", "none is spared unless it is said what ends thinking"
+    assert control.model_copy(update={"ends_thinking": "</think>"}).thinking_end == "</think>"
     assert control.value(Score(1.0, True), 20_000) == 1.0, "brevity is not paid for"
 
 
@@ -60,7 +62,7 @@ def test_a_range_that_is_none_is_refused(after_tokens):
 @pytest.mark.parametrize("control", [Penalty(limit_tokens=16, margin_tokens=4), Truncation()], ids=methodcaller("name"))
 def test_only_an_interruption_interrupts(control):
     assert control.interrupts_after(np.zeros(3)) is None
-    assert control.insertion == ""
+    assert control.insertion == control.thinking_end == ""
     assert control.least_completion_tokens == 0
 
 
@@ -73,6 +75,12 @@ def test_a_penalty_is_paid_by_correct_completions_only(num_tokens, penalty):
     assert control.value(Score(1.0, True), num_tokens) == 1.0 + penalty
     assert control.value(Score(-1.0, False), num_tokens) == -1.0
     assert control.value(Score(0.0, False, Outcome.CUT_OFF), num_tokens) == 0.0
+
+
+def test_a_penalty_on_every_length_is_refused():
+    assert Penalty(limit_tokens=4, margin_tokens=4).value(Score(1.0, True), 0) == 1.0
+    with pytest.raises(ValidationError, match="margin_tokens 5 is more than limit_tokens 4: an empty completion would pay"):
+        Penalty(limit_tokens=4, margin_tokens=5)
 
 
 @pytest.mark.parametrize("control", [Penalty(limit_tokens=16, margin_tokens=4), Truncation()], ids=methodcaller("name"))

@@ -7,11 +7,14 @@ from collections import Counter
 
 import pytest
 
+from scalerl.core.errors import ScalerlError
+from scalerl.core.random import permutation, stream_key
 from scalerl.curriculum.filters.zero_variance import ZeroVariance
 from scalerl.curriculum.selectors.no_positive_resampling import NoPositiveResampling
 from scalerl.curriculum.selectors.uniform import Uniform
 from scalerl.objective.length_controls.truncation import Truncation
 from scalerl.pipeline.orchestrator import LoopSettings
+from scalerl.pipeline.prompt_queue import QueueState
 from scalerl.pipeline.schedules.pipeline_rl import PipelineRl
 from scalerl.pipeline.schedules.ppo_off_policy import PpoOffPolicy
 from scalerl.pipeline.simulation import Scenario, lineage, simulate
@@ -72,9 +75,26 @@ def filtered(step: StepFinished) -> list[int]:
     return [group for groups in step.filtered.values() for group in groups]
 
 
+def handed_out(queue: QueueState, num_prompts: int, seed: int) -> set[tuple[int, str]]:
+    """(epoch, prompt) of the turns before the queue's place, but for those that are open."""
+    turns = {(epoch, place) for epoch in range(queue.epoch + 1) for place in range(num_prompts if epoch < queue.epoch else queue.place)}
+    orders = {epoch: permutation(stream_key(seed, "order", epoch), num_prompts) for epoch in range(queue.epoch + 1)}
+    return {(epoch, f"prompt-{orders[epoch][place]}") for epoch, place in turns - {(turn.epoch, turn.place) for turn in queue.open}}
+
+
 @pytest.mark.parametrize("seed", range(200))
 def test_nothing_is_lost_or_trained_twice_or_too_old(seed: int) -> None:
-    scenario = drawn(seed)
+    survives(drawn(seed))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_groups_that_are_settled_between_a_step_and_its_checkpoint_are_told_after_a_crash(seed: int) -> None:
+    loop = settings(k=8, slots=40, filters=(ZeroVariance(refill=True),), evaluate_every=1, checkpoint_every=1)
+    survives(Scenario(loop, Uniform(), seed=seed, decode_step_s=3.0, grade_s=2.0, grading_failure_rate=0.2, num_crashes=6))
+
+
+def survives(scenario: Scenario) -> None:
+    """Simulate, and hold what was told against what the prompt queue says."""
     report = simulate(scenario)
     assert report.reason == "steps"
     kept = [entry.event for entry in lineage(report.events)]
@@ -82,12 +102,19 @@ def test_nothing_is_lost_or_trained_twice_or_too_old(seed: int) -> None:
     assert [step.step for step in steps] == list(range(1, scenario.num_steps + 1))
     # Every settled group was finished once, and every prompt of an epoch is settled once.
     finished = {event.group: event for event in kept if isinstance(event, GroupFinished)}
+    untold = report.checkpoint.untold
     settled = [
-        group for step in steps for group in (*step.trained, *(g for gs in step.filtered.values() for g in gs), *step.dropped, *step.failed)
+        *(group for step in steps for group in (*step.trained, *filtered(step), *step.dropped, *step.failed)),
+        *(group for groups in untold.filtered.values() for group in groups),
+        *untold.dropped,
+        *untold.failed,
     ]
     assert len(settled) == len(set(settled))
     visits = Counter((finished[group].epoch, finished[group].prompt_id) for group in settled)
     assert set(visits.values()) <= {1}
+    # And none is lost: what the queue has handed out and does not hold open was told, but for what the selector left out.
+    if isinstance(scenario.selector, Uniform):
+        assert set(visits) == handed_out(report.checkpoint.queue, scenario.num_prompts, scenario.seed)
 
 
 def test_the_drawn_scenarios_do_what_they_are_for() -> None:
@@ -144,6 +171,28 @@ def test_a2_everything_filtered_ends_with_a_sentence() -> None:
     loop = settings(patience=6, k=1, filters=(ZeroVariance(refill=True),))
     with pytest.raises(Exception, match=r"0 kept, 24 filtered, mean reward 1\.000"):
         simulate(Scenario(loop, selector=Uniform(), seed=0, pass_rate=1.0))
+
+
+def test_g6_a_grader_that_always_fails_ends_the_run_instead_of_generating_for_ever() -> None:
+    loop = settings(patience=6, k=1)
+    with pytest.raises(ScalerlError, match=r"the last 24 groups gave nothing to train on: 0 kept, 0 filtered, 24 not graded"):
+        simulate(Scenario(loop, selector=Uniform(), seed=0, grading_failure_rate=1.0))
+
+
+def test_patience_counts_groups_in_a_row_and_not_all_that_a_batch_had_refilled() -> None:
+    """Of 20 groups one is kept: 40 refills fill a batch of two, though never 80 come without one that is kept."""
+    loop = settings(num_prompts=8, patience=5, filters=(ZeroVariance(refill=True),))
+    report = simulate(Scenario(loop, selector=Uniform(), seed=1, pass_rate=0.06, num_steps=6))
+    assert report.reason == "steps"
+    steps = [entry.event for entry in report.events if isinstance(entry.event, StepFinished)]
+    assert max(len(filtered(step)) for step in steps) > loop.patience * loop.num_prompts
+
+
+def test_what_is_in_flight_at_the_end_is_given_up() -> None:
+    report = simulate(Scenario(settings(k=8, filters=()), selector=Uniform(), seed=3, num_steps=5))
+    finished = {entry.event.group for entry in report.events if isinstance(entry.event, GroupFinished)}
+    assert report.given_up - finished
+    assert {turn.index for turn in report.checkpoint.queue.open}
 
 
 def test_the_run_ends_when_every_prompt_is_left_out() -> None:

@@ -206,10 +206,10 @@ def test_a_scales_defaults_are_checked_when_it_is_read(tmp_path, defaults, sente
 def test_a_mistake_in_a_scale_names_the_scale(tmp_path):
     path = tmp_path / "scale.toml"
     laptop = resources.files("scalerl.recipes").joinpath("scales/laptop.toml").read_text()
-    path.write_text(laptop.replace("after_tokens = [12, 13]", "after_tokens = [13, 12]"))
+    path.write_text(laptop.replace("after_tokens = [10, 12]", "after_tokens = [12, 10]"))
     with pytest.raises(
         RecipeError,
-        match=r"scale\.toml: defaults\.length\.control\.interruption: after_tokens must hold 0 < least <= largest, not 13 and 12",
+        match=r"scale\.toml: defaults\.length\.control\.interruption: after_tokens must hold 0 < least <= largest, not 12 and 10",
     ):
         resolve("scalerl", scale=path)
     path.write_text(laptop.replace("group = 8", "group = 0"))

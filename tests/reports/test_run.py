@@ -2,13 +2,18 @@
 
 import io
 import json
+from dataclasses import replace
 from datetime import date
 
+import numpy as np
 import pytest
 from rich.console import Console
 
+from scalerl.core.units import FLOPS
 from scalerl.curves import fit
+from scalerl.curves.result import Status
 from scalerl.importers import read_curves
+from scalerl.records.curve import Curve
 from scalerl.reports import RunReport, print_run
 from scalerl.reports import run as run_report
 from scalerl.reports.document import to_document
@@ -62,6 +67,36 @@ def test_the_first_half_forecasts_the_last_evaluation(report):
     assert (half.holds, half.half_width < 0.08) == (True, True)
     assert half.forecast.compute == 6e11
     assert "the last evaluation; 0.7" in report.sentences()[2]
+
+
+def test_a_flat_curves_level_is_not_held_against_the_proved_ceiling(report):
+    flat = replace(report, fits=tuple(replace(one, status=Status.FLAT) for one in report.fits))
+    assert flat.ceiling_checks() == []
+    assert not [sentence for sentence in flat.sentences() if "proves" in sentence]
+
+
+def test_the_half_is_fitted_with_the_law_asked_for_though_a_constant_explains_the_whole():
+    compute = np.arange(21.0) * 1e9
+    reward = np.where(compute > 0.0, 0.6, 0.2) + 0.005 * np.resize([1.0, -1.0, 0.5], 21)
+    whole = fit(Curve.of("chain", FLOPS, compute, reward))
+    assert (whole.status, whole.best.law) == (Status.SATURATED, "constant")
+    half = run_report.half_way(whole)
+    assert (half.fit.status, half.fit.alternatives[0].law) == (Status.SATURATED, "sigmoid")
+    given = run_report.half_way(fit(whole.curve, law="constant"))
+    assert (given.fit.status, given.fit.best.law) == (Status.FLAT, "constant")
+
+
+def test_digits_are_few_and_whole_numbers_whole():
+    assert [run_report._short(value) for value in (0.0, 0.0625, 6.4375, 99.4, 99.6, 801.0, 1.9e-6, 12_345.0)] == [
+        "0",
+        "0.062",
+        "6.4",
+        "99",
+        "100",
+        "801",
+        "1.9e-6",
+        "12.3k",
+    ]
 
 
 def test_a_miss_is_said(report):
@@ -147,5 +182,7 @@ def test_the_terminal_says_the_same(report, width, encoding):
     stream.flush()
     text = stream.buffer.getvalue().decode(encoding)
     assert max(map(len, text.splitlines())) <= width
-    for part in ("Run mine", "236 of 720", "effective sample size", "buffer full", "truncation"):
+    for part in ("Run mine", "236 of 720", "effective", "idle: buffer full", "truncation"):
         assert part in text
+    # 60 steps in 16 bars: no line breaks them.
+    assert any("_" in line and "@" in line and len(line.split()[-1]) == 15 for line in text.splitlines()) or encoding != "ascii"

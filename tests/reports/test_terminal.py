@@ -10,7 +10,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from scalerl.curves.result import Status
-from scalerl.reports.terminal import console_for, plot_lines, print_fit, print_fits
+from scalerl.reports.tables import Table
+from scalerl.reports.terminal import column_widths, console_for, plot_lines, print_fit, print_fits, print_tables
 
 ESCAPE = "\x1b"
 
@@ -52,9 +53,9 @@ def test_the_answer_is_printed_in_words_and_numbers(planted):
         "The mean@16 climbs towards a ceiling of 0.645 (90% interval 0.632 to 0.661).",
         "compute (GPU-hours), logarithmic",
         "ceiling 0.645",
-        "half-gain compute C_mid   10.9k GPU-hours   9500 to 12.6k GPU-hours   fitted",
-        "200k GPU-hours   0.643      0.633 to 0.653              not measured",
-        "power law   not identified   0.620 to 1.000   1.000",
+        "half-gain compute C_mid  10.9k GPU-hours  9500 to 12.6k GPU-hours  fitted",
+        "200k GPU-hours     0.643  0.633 to 0.653            not measured",
+        "power law  not identified  0.620 to 1.000          1.000",
         "- The last residuals trend down: the forecast may be too high.",
         "- column gpu_hours was chosen",
         "- 1 at zero compute not shown on the logarithmic axis",
@@ -71,7 +72,7 @@ def test_doubts_are_marked_and_come_before_what_was_assumed(planted):
 
 def test_what_is_not_identified_has_no_number_and_no_ceiling_line(planted):
     text = printed([planted.unbounded_fit()], width=100)
-    assert "ceiling A                 not identified   0.580 to 1.000" in text
+    assert "ceiling A                not identified  0.580 to 1.000" in text
     assert "⠒ ⠒ ceiling" not in text
 
 
@@ -85,6 +86,52 @@ def test_a_curve_without_a_fit_is_still_shown(planted, status):
     text = printed([planted.unanswered_fit(status)])
     assert "●" in text
     assert "Parameters" not in text
+
+
+LEDGER = Table(
+    "Where it went",
+    ("activity", "device-s", "off-device s"),
+    (("checkpoint: last", "12.5", ""), ("grade", "", "<0.1"), ("push: publishing", "1,230", "")),
+)
+
+
+def test_a_table_is_narrowed_between_words_only():
+    assert column_widths(LEDGER, 80) == [16, 8, 12]
+    assert column_widths(LEDGER, 33) == [11, 8, 10]
+    assert column_widths(LEDGER, 32) is None, "'checkpoint:', 'device-s', 'off-device' and two gaps are 33 characters"
+    assert column_widths(Table("t", ("a",), (("x" * 30,),)), 24) == [24], "a longer word may be broken"
+
+
+@pytest.mark.parametrize("width", [33, 40, 80])
+def test_no_word_of_a_table_is_broken_and_numbers_stand_to_the_right(width):
+    stream = io.StringIO()
+    print_tables([LEDGER], Console(file=stream, width=width, highlight=False))
+    lines = stream.getvalue().splitlines()
+    assert set(" ".join(lines).split()) >= {word for row in (LEDGER.header, *LEDGER.rows) for cell in row for word in cell.split()}
+    ends = [line.index(number) + len(number) for line in lines for number in ("12.5", "1,230") if number in line]
+    assert len(set(ends)) == 1
+
+
+def test_on_a_narrower_terminal_each_row_is_a_block():
+    stream = io.StringIO()
+    print_tables([LEDGER], Console(file=stream, width=24, highlight=False))
+    assert [line.rstrip() for line in stream.getvalue().splitlines()][2:] == [
+        "checkpoint: last",
+        "  device-s  12.5",
+        "grade",
+        "  off-device s  <0.1",
+        "push: publishing",
+        "  device-s  1,230",
+    ]
+
+
+def test_a_table_in_ascii_has_a_line_below_its_head_and_no_bars():
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    print_tables([LEDGER], Console(file=stream, width=80, highlight=False))
+    stream.flush()
+    text = stream.buffer.getvalue().decode("ascii")
+    assert "-" * 40 in text
+    assert "|" not in text
 
 
 def test_several_curves_come_with_a_table_of_all(planted):

@@ -120,3 +120,17 @@ def test_intervals_carry_their_unit_once(planted, unit, low, high, text):
 
 def test_terminal_codes_and_reversed_text_are_not_printed():
     assert printable("a\x1b[31mb\nc\u202ed é") == "a?[31mb?c?d é"
+
+
+def test_what_is_there_is_never_nothing():
+    assert [words.share(part) for part in (0.0, 0.0004, 0.0005, 0.1234, 1.0)] == ["0.0%", "<0.1%", "0.1%", "12.3%", "100.0%"]
+
+
+def test_time_of_devices_is_in_hours_from_one_on():
+    assert [words.device_time(seconds) for seconds in (0.0, 230.64, 3_599.0, 5_400.0, 3.6e8)] == [
+        "0.0 device-seconds",
+        "230.6 device-seconds",
+        "3,599.0 device-seconds",
+        "1.5 device-hours",
+        "100k device-hours",
+    ]

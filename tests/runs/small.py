@@ -14,6 +14,7 @@ from pathlib import Path
 from scalerl.pipeline.orchestrator import Orchestrator
 from scalerl.recipes import Recipe, resolve
 from scalerl.records.events import CheckpointStarted, RunEntry, StepFinished
+from scalerl.runs import checkpoints
 from scalerl.runs.training import Outcome, resume, train
 
 SCALE = Path(__file__).parents[2] / "examples" / "tiny.toml"
@@ -56,6 +57,14 @@ class Killer:
                 return await push(loop)
 
             Orchestrator._push = killed_while_pushing  # type: ignore[method-assign]
+        if self.moment == "commit":
+            sync = checkpoints._sync
+
+            def killed_before_renaming(folder: Path) -> None:
+                sync(folder)
+                self.kill()
+
+            checkpoints._sync = killed_before_renaming
         if self.moment == "append":
             write = os.write
 

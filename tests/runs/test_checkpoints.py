@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -55,6 +56,33 @@ def test_the_last_ones_and_the_chosen_ones_stay(tmp_path):
     for step in range(1, 11):
         saved(store, step)
     assert store.steps() == [4, 8, 9, 10]
+
+
+def test_a_kill_while_an_old_one_is_removed_leaves_no_half_of_it(tmp_path, monkeypatch):
+    store = CheckpointStore(tmp_path, Checkpoints(keep_last=1))
+    saved(store, 1)
+    real = shutil.rmtree
+
+    def killed(folder: Path) -> None:
+        (folder / "model.safetensors").unlink()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        saved(store, 2)
+    monkeypatch.setattr(shutil, "rmtree", real)
+    assert store.steps() == [2]
+    saved(store, 3)
+    assert [path.name for path in store.folder.iterdir()] == ["step-000003"]
+
+
+def test_what_others_hide_in_the_folder_is_left_alone(tmp_path):
+    store = CheckpointStore(tmp_path, Checkpoints(keep_last=1))
+    store.folder.mkdir()
+    (store.folder / ".DS_Store").write_bytes(b"a file browser's")
+    saved(store, 1)
+    saved(store, 2)
+    assert sorted(path.name for path in store.folder.iterdir()) == [".DS_Store", "step-000002"]
 
 
 def test_a_step_that_comes_again_replaces_its_checkpoint(tmp_path):

@@ -2,12 +2,14 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
 from scalerl.core.clock import ManualClock
 from scalerl.core.errors import DataError, RecipeError, UsageError
 from scalerl.models.config import Config
+from scalerl.runs import RunDirectory
 from scalerl.runs.evaluate import evaluate, folder_of, recipe_for
 from scalerl.tasks.chain import Chain
 from scalerl.testing.synthetic_run import write_run
@@ -54,11 +56,16 @@ def test_it_repeats_and_a_limit_takes_the_first_prompts(folder):
     assert evaluated(folder, recipe, limit=7).mean.num_prompts == 7
 
 
+def test_a_runs_checkpoint_is_known_from_within_its_folder(run_folder, monkeypatch):
+    monkeypatch.chdir(run_folder / "checkpoints")
+    assert recipe_for(Path("step-000002")) == recipe_for(run_folder / "checkpoints" / "step-000002")
+
+
 def test_a_runs_checkpoint_is_sampled_as_its_recipe_says(run_folder):
     newest = folder_of(run_folder)
     assert newest.name == "step-000002"
     recipe = recipe_for(newest)
-    assert (recipe.task.name(), recipe.length.control.name(), recipe.length.completion_tokens) == ("chain", "interruption", 16)
+    assert recipe == RunDirectory.open(run_folder).recipe
     found = evaluated(newest, recipe_for(newest, overrides=["engine.temperature=0.5", "length.control.after_tokens=[3, 3]"]))
     assert (found.temperature, found.interrupted_share > 0.1) == (0.5, True)
 

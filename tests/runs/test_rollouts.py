@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from scalerl.core.errors import CorruptLogError, ScalerlError
-from scalerl.records.events import GroupFinished
+from scalerl.core.events import Entry
+from scalerl.records.events import GroupFinished, Resumed, StepFinished
 from scalerl.records.rollout import Completion, Group, Outcome, Prompt, Score
 from scalerl.runs import rollouts
 from scalerl.runs.rollouts import Rollouts, RolloutWriter
@@ -149,6 +150,15 @@ def test_a_damaged_file_is_told_and_not_skipped(tmp_path, content):
     part.write_bytes(content)
     with pytest.raises(CorruptLogError, match="these rollouts cannot be read"):
         read(run)
+
+
+def test_a_group_that_could_not_be_graded_does_not_wait_for_ever(tmp_path):
+    columns = {"num_tokens": (3,), "values": (None,), "passed": (None,), "finished": (True,), "first_versions": (0,), "last_versions": (0,)}
+    finished = GroupFinished(group=5, prompt_id="p5", epoch=0, task="chain", **columns)
+    fold = rollouts.FatesFold()
+    for seq, event in enumerate((finished, StepFinished(step=1, version=1, failed=(5,)), Resumed(from_seq=1))):
+        fold.update(Entry(seq, float(seq), event))
+    assert fold.fates[5] == rollouts.Fate(0, 1, 1, "not graded")
 
 
 def test_a_group_that_only_waits_has_no_step(tmp_path):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,13 +15,15 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from scalerl.accounting.ledger import LedgerFold
 from scalerl.accounting.metrics import MetricsFold
-from scalerl.core.errors import DataError, OccupiedError, ScalerlError, UsageError
+from scalerl.core.errors import DataError, OccupiedError, ScalerlError, StoppedError, UsageError
 from scalerl.graders.exact import Exact
 from scalerl.pipeline.simulation import lineage
-from scalerl.records.events import GroupFinished, Resumed, RunEntry, StepFinished
+from scalerl.records.cost import Activity
+from scalerl.records.events import CheckpointStarted, Evaluated, GroupFinished, Resumed, RunEntry, Spent, StepFinished
 from scalerl.runs import RunDirectory
 from scalerl.runs.checkpoints import CheckpointStore
 from scalerl.runs.training import resume, train
+from scalerl.runtimes.inline import Inline
 from scalerl.tasks import Split
 from scalerl.tasks.chain import Chain
 from tests.runs.small import small_recipe
@@ -47,6 +51,12 @@ def steps(folder: Path) -> list[StepFinished]:
 def told(folder: Path) -> list[tuple[object, ...]]:
     """Everything that a step says but for what it cost."""
     return [(step.step, step.version, step.trained, step.filtered, step.metrics) for step in steps(folder)]
+
+
+def evaluations(folder: Path) -> list[tuple[int, int]]:
+    """(version, passed completions) of the lineage that goes on."""
+    told = [entry.event for entry in lineage(entries(folder))]
+    return [(event.version, event.num_passed) for event in told if isinstance(event, Evaluated)]
 
 
 def weights(folder: Path) -> bytes:
@@ -90,7 +100,69 @@ def test_a_killed_synchronous_run_that_is_resumed_equals_the_undisturbed_one(und
     assert len(resumed) == 1
 
 
-MOMENTS = [("step", "generator"), ("checkpoint", "trainer"), ("push", "orchestrator"), ("append", "all"), ("checkpoint", "all")]
+def test_a_run_killed_after_its_last_checkpoint_is_not_evaluated_twice(undisturbed, tmp_path):
+    saved: list[int] = []
+
+    def crash(entry: RunEntry) -> None:
+        saved.extend([entry.event.step] if isinstance(entry.event, CheckpointStarted) else [])
+        if isinstance(entry.event, Spent) and 6 in saved:
+            raise _Crash
+
+    folder = tmp_path / "crashed"
+    with pytest.raises(_Crash):
+        train(small_recipe(), folder, observers=(crash,))
+    assert resume(folder).step == 6
+    assert evaluations(folder) == evaluations(undisturbed)
+
+
+def test_the_push_that_begins_a_resumed_run_is_booked(tmp_path):
+    def crash(entry: RunEntry) -> None:
+        if isinstance(entry.event, StepFinished) and entry.event.step == 3:
+            raise _Crash
+
+    folder = tmp_path / "crashed"
+    with pytest.raises(_Crash):
+        train(small_recipe(), folder, observers=(crash,))
+    resume(folder)
+    after = [entry.event for entry in entries(folder)]
+    after = after[next(place for place, event in enumerate(after) if isinstance(event, Resumed)) + 1 :]
+    told = [event for event in after[: after.index(next(event for event in after if isinstance(event, StepFinished)))] if event.costs]
+    assert [cost for event in told for cost in event.costs if cost.activity is Activity.PUSH and cost.detail == "taking"]
+
+
+def test_metrics_of_a_run_that_begins_again_are_told_once(undisturbed, tmp_path):
+    """Without a checkpoint everything comes again, the base's evaluation included."""
+
+    def crash(entry: RunEntry) -> None:
+        if isinstance(entry.event, StepFinished):
+            raise _Crash
+
+    folder = tmp_path / "crashed"
+    with pytest.raises(_Crash):
+        train(small_recipe(), folder, observers=(crash,))
+    resume(folder)
+    again, once = ([json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()] for run in (folder, undisturbed))
+    assert again == once
+
+
+def test_ctrl_c_while_the_base_is_made_is_one_sentence_and_the_run_can_be_gone_on_with(tmp_path, monkeypatch):
+    def interrupted(*arguments: object, **more: object) -> None:
+        raise KeyboardInterrupt
+
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patched:
+        patched.setattr(Inline, "launch", interrupted)
+        with pytest.raises(StoppedError, match=r"stopped before training began; go on with: scalerl train --resume --out .*run"):
+            train(small_recipe(), folder)
+    assert resume(folder).step == 6
+
+
+def test_a_run_may_live_in_a_thread_of_a_larger_program(tmp_path):
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(train, small_recipe("budget.steps=1"), tmp_path / "run").result().step == 1
+
+
+MOMENTS = [("step", "generator"), ("checkpoint", "trainer"), ("push", "orchestrator"), ("append", "all"), ("commit", "all")]
 
 
 def test_whoever_is_killed_whenever_nothing_is_lost_or_trained_twice(tmp_path):
@@ -101,7 +173,7 @@ def test_whoever_is_killed_whenever_nothing_is_lost_or_trained_twice(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("role", ["generator", "trainer", "orchestrator", "all"])
 def test_each_role_is_killed_at_each_moment(tmp_path, role):
-    moments = ["step", "checkpoint", "push"] + (["append"] if role in ("orchestrator", "all") else [])
+    moments = ["step", "checkpoint", "push"] + (["append", "commit"] if role in ("orchestrator", "all") else [])
     survives_kills(tmp_path / "run", [(moment, role) for moment in moments])
 
 
@@ -166,6 +238,13 @@ def test_the_saved_checkpoint_is_a_model_folder_by_itself(undisturbed):
 def test_a_recipe_that_cannot_start_leaves_no_folder(tmp_path):
     with pytest.raises(DataError, match="there is no such checkpoint folder"):
         train(small_recipe("model.type=checkpoint", "model.path=/nowhere/model", "warm_start=none"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("part", ["engine.type=vllm", "trainer.type=fsdp2", "runtime.type=ray"])
+def test_what_does_not_run_yet_is_refused_before_anything_is_made(tmp_path, part):
+    with pytest.raises(UsageError, match="does not run yet; choose"):
+        train(small_recipe(part), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

@@ -109,7 +109,8 @@ class FakeLoop:
             self._flight = [(request, left) for request, left in self._flight if left]
         return done
 
-    def take_weights(self, version: int, tensors: Mapping[str, Any]) -> list[Group]:
+    def take_weights(self, version: int, tensors: Mapping[str, Any], *, between: Callable[[], None]) -> list[Group]:
+        between()
         self.version = version
         self.weights = bytes(tensors["all"])
         return []

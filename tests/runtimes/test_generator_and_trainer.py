@@ -74,6 +74,14 @@ def test_a_cancelled_group_does_not_leave_even_if_it_is_finished() -> None:
     assert ids(role.sampled()) == [2]
 
 
+def test_signs_of_life_are_given_while_requests_drain_before_a_push() -> None:
+    signs: list[int] = []
+    trainer, (generator, engine) = fake_trainer(), fake_generator(between=lambda: signs.append(engine.version))
+    trainer.train(batch())
+    generator.take_weights(1, trainer.publish_weights().message)
+    assert signs == [0]
+
+
 @pytest.mark.parametrize("has_file", [True, False])
 def test_a_push_brings_the_weights_over_and_both_sides_score_the_probe_alike(has_file: bool) -> None:
     file = MemoryFile.create() if has_file else None

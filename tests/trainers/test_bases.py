@@ -11,14 +11,15 @@ import torch
 
 from scalerl.accounting.meter import Meter
 from scalerl.core.clock import ManualClock
-from scalerl.core.errors import ScalerlError
+from scalerl.core.errors import DataError, ScalerlError
 from scalerl.models._policy import Policy
 from scalerl.models.checkpoint import Checkpoint
 from scalerl.records.cost import Activity
+from scalerl.tasks import Example
 from scalerl.trainers.warm_starts._bases import base
 from scalerl.trainers.warm_starts.demonstrations import Demonstrations
 from tests.trainers.test_single import disk_full
-from tests.trainers.tiny import MODEL, Counting, tiny_policy
+from tests.trainers.tiny import DIGITS, MODEL, Counting, tiny_policy
 
 SHORT = Demonstrations(steps=2, messy_steps=1, batch=4)
 
@@ -98,6 +99,36 @@ def test_a_checkpoint_written_over_makes_another_base(tmp_path):
     assert folders[0] != folders[1]
 
 
+def test_examples_that_change_under_one_setting_make_another_base(tmp_path, monkeypatch):
+    first, untaught = made(tmp_path), made(tmp_path, warm_start=None)
+    assert made(tmp_path) == first
+    with monkeypatch.context() as patch:
+        patch.setattr(Counting, "examples", lambda self, split: [Example("0", "3:", "4")])
+        assert made(tmp_path) != first
+        assert made(tmp_path, warm_start=None) == untaught, "examples that nothing is taught by decide nothing"
+    monkeypatch.setattr(Counting, "alphabet", lambda self: f"{DIGITS}x")
+    assert made(tmp_path, warm_start=None) != untaught
+
+
+def test_runs_that_make_other_bases_at_once_leave_each_other_alone(tmp_path):
+    others = []
+
+    def meanwhile():
+        if not others:
+            others.append(made(tmp_path, seed=1))
+
+    folder = made(tmp_path, between=meanwhile)
+    assert sorted(tmp_path.iterdir()) == sorted([folder, *others])
+
+
+@pytest.mark.parametrize("content", [None, "", "{}", '{"cost": 3}'])
+def test_a_base_that_does_not_say_what_it_cost_is_told(tmp_path, content):
+    record = made(tmp_path) / "base.json"
+    record.unlink() if content is None else record.write_text(content)
+    with pytest.raises(DataError, match=r"its base\.json does not say what this base cost; remove the folder, so that it is made again"):
+        made(tmp_path)
+
+
 def test_two_runs_at_once_make_one_base(tmp_path):
     others = []
 
@@ -136,9 +167,9 @@ def test_a_run_killed_while_it_makes_a_base_leaves_none(tmp_path):
     (left,) = tmp_path.iterdir()
     assert left.name.startswith(".")
 
-    folder = made(tmp_path)
+    folder = made(tmp_path, seed=1)
 
-    assert list(tmp_path.iterdir()) == [folder], "what the dead run left is swept away"
+    assert list(tmp_path.iterdir()) == [folder], "what the dead run left is swept away, whichever base it was to be"
 
 
 def test_a_disk_that_is_full_is_one_clear_sentence_and_no_base(tmp_path):

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from tokenizers.processors import TemplateProcessing
 
 from scalerl.core.errors import DataError, UsageError
 from scalerl.core.random import stream_key, uniform
 from scalerl.records.cost import Activity
+from scalerl.runs.training import tokenized
 from scalerl.tasks import Noise, Split
 from scalerl.trainers.warm_starts.demonstrations import Demonstrations
 from tests.trainers.tiny import Counting, Speechless, tiny_policy
@@ -76,8 +78,24 @@ def test_both_kinds_of_noise_reach_the_task(meter):
             return example.answer
 
     heard = []
-    trained(meter, settings=Demonstrations(steps=1, messy_steps=1, batch=2, error_rate=0.2, direct_share=0.5), task=Listening())
-    assert heard == [Noise(0.2, 0.0)] * 2 + [Noise(0.2, 0.5)] * 2
+    noisy = Demonstrations(steps=1, messy_steps=1, batch=2, error_rate=0.2, messy_error_rate=0.3, direct_share=0.5)
+    trained(meter, settings=noisy, task=Listening())
+    assert heard == [Noise(0.2, 0.0)] * 2 + [Noise(0.3, 0.5)] * 2
+
+
+def test_prompts_are_those_that_rl_samples_from_special_tokens_included(meter, tmp_path):
+    policy = tiny_policy()
+    policy.tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="<pad> $0", special_tokens=[("<pad>", policy.pad_id)])
+    policy.tokenizer.save_pretrained(tmp_path)
+    read = []
+    policy.module.get_input_embeddings().register_forward_hook(lambda _, inputs, __: read.extend(inputs[0].tolist()))
+    settings = Demonstrations(steps=2, messy_steps=0, batch=16, error_rate=0.0)
+    settings.train(policy, Counting(), seed=0, meter=meter, between=lambda: None)
+    prompts = tokenized(Counting().examples(Split.TRAIN), task="tiny", tokenizer=tmp_path / "tokenizer.json")
+    expected = [[*prompt.token_ids, *policy.encode(prompt.answer, where="test")] for prompt in prompts]
+    assert all(ids[0] == policy.pad_id and ids.count(policy.pad_id) == 1 for ids in expected), "it stands before prompts only"
+    assert len(read) == 32
+    assert all(ids in expected for ids in read)
 
 
 def test_its_cost_is_booked_as_warm_start(meter):

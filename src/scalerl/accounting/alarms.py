@@ -80,7 +80,7 @@ class Alarms(Settings):
 
 
 class AlarmFold(Fold):
-    """Turns metrics rows into alarms; its state goes into checkpoints like that of every fold."""
+    """Turns metrics rows into alarms; a resume takes it back to its state at the checkpoint."""
 
     recent: dict[str, list[float]] = {}
     """By alarm: the latest measurements, oldest first."""

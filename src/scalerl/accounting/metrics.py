@@ -21,7 +21,6 @@ class Waiting(msgspec.Struct, frozen=True, array_like=True):
 
     num_completions: int
     num_tokens: int
-    num_inserted: int
     num_cut_off: int
     num_interrupted: int
     num_spanning: int
@@ -60,6 +59,7 @@ class MetricsRow(msgspec.Struct, frozen=True, kw_only=True):
     spanning_share: float | None
     """Share of completions sampled by more than one version."""
     grading_failed_share: float | None
+    """Over all completions that were to be graded, those of failed groups included."""
     age_mean: float | None
     """Over the trained groups, in versions."""
     age_largest: int | None
@@ -173,7 +173,8 @@ class MetricsFold(Fold):
     def _row(self, time_s: float, event: StepFinished) -> MetricsRow:
         trained = [self.waiting.pop(group) for group in event.trained if group in self.waiting]
         filtered = [self.waiting.pop(group) for groups in event.filtered.values() for group in groups if group in self.waiting]
-        for group in (*event.dropped, *event.failed, *event.cancelled):
+        failed = [self.waiting.pop(group) for group in event.failed if group in self.waiting]
+        for group in (*event.dropped, *event.cancelled):
             self.waiting.pop(group, None)
         ages = [self.version - group.oldest_version for group in trained]
         self._add_to_totals(event, trained, filtered, ages)
@@ -200,7 +201,9 @@ class MetricsFold(Fold):
             truncated_share=_share(sum(group.num_cut_off for group in generated), num_completions),
             interrupted_share=_share(sum(group.num_interrupted for group in generated), num_completions),
             spanning_share=_share(sum(group.num_spanning for group in generated), num_completions),
-            grading_failed_share=_share(sum(group.num_failed for group in generated), num_completions),
+            grading_failed_share=_share(
+                sum(group.num_failed for group in generated + failed), num_completions + sum(group.num_completions for group in failed)
+            ),
             age_mean=_share(sum(ages), len(ages)),
             age_largest=max(ages, default=None),
             trainer=event.metrics,
@@ -239,7 +242,6 @@ def _waiting(event: GroupFinished) -> Waiting:
     return Waiting(
         num_completions=len(event.num_tokens),
         num_tokens=sum(event.num_tokens),
-        num_inserted=sum(event.num_inserted),
         num_cut_off=event.finished.count(False),
         num_interrupted=len(event.num_inserted) - event.num_inserted.count(0),
         num_spanning=sum(first != last for first, last in zip(event.first_versions, event.last_versions, strict=True)),

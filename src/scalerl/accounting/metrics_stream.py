@@ -44,7 +44,8 @@ class MetricsStream:
             trackers: those of the recipe.
             config: the resolved recipe as plain nested tables, for trackers to show.
             warn: takes the sentence about a tracker that failed.
-            last_step: the step of the checkpoint that a resumed run goes on from: later rows are cut, since those steps come again.
+            last_step: the step of the checkpoint that a resumed run goes on from: later rows are cut, since those steps come
+                again; without a checkpoint all are, the base's evaluation included.
 
         Raises:
             UsageError: a tracker's package is not installed.
@@ -54,7 +55,10 @@ class MetricsStream:
         self._warn = warn
         self._last_step = last_step or 0
         if self._path.exists():
-            write_atomically(self._path, "".join(_lines_until(self._last_step, self._path.read_text(encoding="utf-8").splitlines())))
+            write_atomically(
+                self._path,
+                "".join(_lines_until(-1 if last_step is None else last_step, self._path.read_text(encoding="utf-8").splitlines())),
+            )
         self._logs: dict[str, MetricsLog] = {}
         for tracker in trackers:
             self._guarded(tracker.name(), lambda tracker=tracker: self._open(tracker, run_folder, config))  # type: ignore[misc]

@@ -26,7 +26,7 @@ def eval_verb(
         Path, typer.Argument(metavar="CHECKPOINT", help="A model folder, or a run for its latest one.", show_default=False)
     ],
     task: Annotated[
-        str | None, typer.Argument(metavar="[TASK]", help="Name of the task; a run's own if left out.", show_default=False)
+        str | None, typer.Argument(metavar="TASK", help="Name of the task; a run's own if left out.", show_default=False)
     ] = None,
     samples: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Completions of each prompt; the run's own if left out.", show_default=False)
@@ -49,9 +49,10 @@ def eval_verb(
     recipe = recipe_for(folder, task=task, overrides=settings)
     num_samples = recipe.evaluation.samples if samples is None else samples
     num_prompts = min(recipe.task.num_held_out, limit or recipe.task.num_held_out)
+    ks = _ks(k, num_samples)
     talk = f"{folder}: {counted(num_samples, 'completion')} of {counted(num_prompts, 'prompt')} of '{recipe.task.name()}'"
     console_for(sys.stderr).print(talk, markup=False, soft_wrap=True)
-    evaluation = evaluate(folder, recipe, samples=num_samples, ks=_ks(k, num_samples), limit=limit, clock=SystemClock())
+    evaluation = evaluate(folder, recipe, samples=num_samples, ks=ks, limit=limit, clock=SystemClock())
     if as_json:
         print(json.dumps(finite({"checkpoint": str(folder), **evaluation.to_dict()}), indent=2, allow_nan=False))
     else:
@@ -61,7 +62,7 @@ def eval_verb(
 def _ks(text: str | None, num_samples: int) -> list[int]:
     if text is None:
         return [num_samples] if num_samples > 1 else []
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise UsageError(f"'{text}' is no list of numbers", where="--k", remedy="write for example --k 1,4") from None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) for part in parts):
+        raise UsageError(f"'{text}' is no list of numbers from 1 on", where="--k", remedy="write for example --k 1,4")
+    return [int(part) for part in parts]

@@ -74,7 +74,7 @@ app = typer.Typer(
 def scalerl(
     version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")] = False,
 ) -> None:
-    """Know the ceiling before you pay for the climb: fit RL training runs and forecast where they end."""
+    """Know the ceiling before you pay for the climb: train with RL, book what it costs, and forecast where runs end."""
 
 
 def main() -> None:
@@ -88,15 +88,21 @@ def main() -> None:
         if not error.format_message():  # called without arguments: the error is the help itself
             error.show()
             sys.exit(error.exit_code)
-        _leave(f"{error.format_message().rstrip('.')}; see {' '.join(['scalerl', *_verb_of(sys.argv)])} --help", error.exit_code)
+        sentence = error.format_message().replace("Value error, ", "").rstrip(".")
+        _leave(f"{sentence}; see {' '.join(['scalerl', *_verb_of(sys.argv)])} --help", error.exit_code)
     except typer.Abort:
         _leave("stopped", 130)
     except BrokenPipeError:
         # Whoever read our output has seen enough; Python would complain once more when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except ModuleNotFoundError as error:
+        if (error.name or _PACKAGE).startswith("scalerl"):
+            raise
+        _leave(f"this needs the package {error.name}, which is not installed; install it with: pip install 'scalerl[train]'", 1)
     except OSError as error:
-        _leave(f"the output cannot be written ({error.strerror or error})", 1)
+        failed = f"{error.filename} cannot be used" if error.filename else "the output cannot be written"
+        _leave(f"{failed} ({error.strerror or error})", 1)
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -40,23 +40,28 @@ def report(
 
     Of a run there is always something to tell: without `--strict` a ceiling that its points do not bound yet is no failure.
     """
-    place = out or _place_of(options.logs)
     fits = options.fits()
+    place = out or _place_of(options.logs)
     runs = runs_among(options.logs, fits)
     write_report(fits, place, title=title or options.title(), runs=runs)
     if as_json:
         print(to_json(fits, runs=runs))
     elif runs:
-        console = console_for(sys.stdout)
-        for run in runs:
-            print_run(run, console)
-        print_fits(fits, console)
+        print_runs(runs, fits)
     raise typer.Exit(0 if runs and not options.strict else options.exit_code(fits))
 
 
 def runs_among(logs: Sequence[Path], fits: Sequence[Fit]) -> list[RunReport]:
     """The reports of those `logs` that are run directories of our own, each with the fits that are of it."""
     return [RunReport.of(RunDirectory.open(log), [fit for fit in fits if fit.curve.source == str(log)]) for log in logs if is_run(log)]
+
+
+def print_runs(runs: Sequence[RunReport], fits: Sequence[Fit]) -> None:
+    """Tell `runs` on stdout, and then every curve."""
+    console = console_for(sys.stdout)
+    for run in runs:
+        print_run(run, console)
+    print_fits(fits, console)
 
 
 def is_run(log: Path) -> bool:

@@ -48,4 +48,6 @@ def rollouts(
         return
     print_rollouts(shown, console_for(sys.stdout), phrase=directory.recipe.length.control.insertion)
     kept_of = f"of {counted(len(found.fates), 'group')} in the events, the completions of {len(kept)} are kept"
+    if not shown:
+        kept_of += f", of steps up to {max((fate.step or 0 for fate in found.fates.values()), default=0)}"
     console_for(sys.stderr).print(f"{counted(len(shown), 'completion')} shown; {kept_of}", markup=False, soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 from pathlib import Path
@@ -9,13 +10,14 @@ from typing import Annotated
 
 import typer
 
-from scalerl.cli.report import REPORT_FILE, runs_among, write_report
+from scalerl.cli.report import REPORT_FILE, print_runs, runs_among, write_report
 from scalerl.core.clock import SystemClock
 from scalerl.core.errors import UsageError
 from scalerl.curves import fit
 from scalerl.importers import read_curves
 from scalerl.recipes import Recipe, resolve
-from scalerl.reports import console_for, print_fits, print_run
+from scalerl.recipes.load import name_of
+from scalerl.reports import console_for
 from scalerl.reports.live import LiveDisplay
 from scalerl.runs import RunDirectory
 from scalerl.runs.training import Outcome, resume, train
@@ -26,7 +28,7 @@ app = typer.Typer(add_completion=False)
 @app.command(name="train", help=__doc__)
 def train_verb(
     recipe: Annotated[
-        str | None, typer.Argument(metavar="[RECIPE]", help="A name of the catalogue, or a TOML file.", show_default=False)
+        str | None, typer.Argument(metavar="RECIPE", help="A name of the catalogue, or a TOML file.", show_default=False)
     ] = None,
     scale: Annotated[
         str | None, typer.Option(metavar="NAME|FILE", help="What lies under the recipe; 'laptop' unless given.", show_default=False)
@@ -43,6 +45,8 @@ def train_verb(
     if resuming:
         folder = _folder_to_resume(recipe, scale, overrides, out)
         resolved = RunDirectory.open(folder).recipe
+        if recipe is not None and name_of(recipe) != resolved.name:
+            raise UsageError(f"this is a run of the recipe '{resolved.name}'", where=str(folder), remedy="leave the recipe out")
     else:
         if recipe is None:
             raise UsageError("no recipe is named", remedy="name one, e.g. scalerl train scalerl, or give --resume --out DIR")
@@ -56,7 +60,7 @@ def _folder_to_resume(recipe: str | None, scale: str | None, overrides: list[str
         raise UsageError("a run goes on with the recipe that it was started with", remedy="leave --scale and --set out")
     if out is None and recipe is None:
         raise UsageError("it is not said which run to go on with", remedy="give --out DIR")
-    return Path("runs") / str(recipe) if out is None else out
+    return Path("runs") / name_of(str(recipe)) if out is None else out
 
 
 def _run(recipe: Recipe, folder: Path, *, resuming: bool) -> Outcome:
@@ -71,7 +75,9 @@ def _run(recipe: Recipe, folder: Path, *, resuming: bool) -> Outcome:
     console.print(f"{folder}: ended after step {outcome.step}: {outcome.reason}", markup=False, soft_wrap=True)
     if outcome.is_complete:
         _report(folder)
-    console.print(f"{_cpu_s():.0f} CPU-seconds over all processes, {clock.now_s() - started_s:.0f} s", markup=False, soft_wrap=True)
+    # Beside a wall time stands what else the machine was doing.
+    took = f"{_cpu_s():.0f} CPU-seconds over all processes, {clock.now_s() - started_s:.0f} s at a load average of {os.getloadavg()[1]:.1f}"
+    console.print(took, markup=False, soft_wrap=True)
     return outcome
 
 
@@ -80,10 +86,7 @@ def _report(folder: Path) -> None:
     fits = [fit(curve) for curve in read_curves(folder)]
     runs = runs_among([folder], fits)
     write_report(fits, folder / REPORT_FILE, title=folder.name, runs=runs)
-    console = console_for(sys.stdout)
-    for run in runs:
-        print_run(run, console)
-    print_fits(fits, console)
+    print_runs(runs, fits)
 
 
 def _cpu_s() -> float:

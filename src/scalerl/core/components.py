@@ -86,6 +86,9 @@ class Component(Settings):
         """The component as a recipe writes it: its `type` and its settings."""
         return {"type": self.name(), **self.model_dump(mode="json", exclude_none=True)}
 
+    def check_usable(self) -> None:
+        """Raise a UsageError if the component can be described but not put to work; called before a run spends anything."""
+
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Validate an annotation of a family's base by selecting the component; a concrete class by its fields."""

@@ -71,13 +71,26 @@ class LogWriter(Generic[EventT]):
         return entry
 
     def sync(self) -> None:
-        """Return when everything appended so far is on disk."""
-        os.fsync(self._descriptor)
+        """Return when everything appended so far is on disk.
+
+        Raises:
+            ScalerlError: the disk is full or fails, and says so only now.
+        """
+        try:
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise ScalerlError(
+                f"the event log cannot be written ({error.strerror})",
+                where=str(self.path),
+                remedy="free disk space, then resume the run",
+            ) from None
 
     def close(self) -> None:
-        """Sync, and let another writer in."""
-        self.sync()
-        os.close(self._descriptor)
+        """Sync, and let another writer in, whether or not that succeeds."""
+        try:
+            self.sync()
+        finally:
+            os.close(self._descriptor)
 
     def __enter__(self) -> Self:
         return self

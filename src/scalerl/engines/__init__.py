@@ -52,10 +52,11 @@ class DecodeLoop(Protocol):
         """Admit what there is room for, sample one token for every row, and return the groups that finished, in order."""
         ...
 
-    def take_weights(self, version: int, tensors: Mapping[str, Tensor]) -> list[Group]:
+    def take_weights(self, version: int, tensors: Mapping[str, Tensor], *, between: Callable[[], None]) -> list[Group]:
         """Switch to new weights between two steps; what happens to requests in flight is the engine's `kv`.
 
-        Returns the groups that finished on the way: with `drain` the requests in flight end under the old weights first.
+        Returns the groups that finished on the way: with `drain` the requests in flight end under the old weights first,
+        and `between` is called after each of their steps.
         """
         ...
 

@@ -22,12 +22,13 @@ Ints = NDArray[np.int64]
 
 
 class CachedBody:
-    """A policy with a cache of `num_rows` rows."""
+    """A policy with a cache of `num_rows` rows; `detail` says in the books what its passes are for."""
 
-    def __init__(self, policy: Policy, *, num_rows: int, meter: Meter) -> None:
+    def __init__(self, policy: Policy, *, num_rows: int, meter: Meter, detail: str = "") -> None:
         self.policy = policy
         self._cache = RowCache(num_rows, device=policy.device)
         self._meter = meter
+        self._detail = detail
         self._flops = policy.flops
 
     def whole(self, sequences: Sequence[Sequence[int] | Ints], *, rows: Ints, sequence_of_row: Ints, activity: Activity) -> Tensor:
@@ -63,7 +64,8 @@ class CachedBody:
 
     def logits(self, hidden: Tensor, *, activity: Activity) -> Tensor:
         """(N, V) fp32 logits of (N, H) hidden states."""
-        self._meter.count(activity, flops=self._flops.forward(num_tokens=0, num_pairs=0, num_logits=len(hidden)))
+        flops = self._flops.forward(num_tokens=0, num_pairs=0, num_logits=len(hidden))
+        self._meter.count(activity, flops=flops, detail=self._detail)
         return self.policy.logits(hidden)
 
     def move(self, *, source: Ints, target: Ints, length: int) -> None:
@@ -83,7 +85,7 @@ class CachedBody:
         num, width, context = shape
         useful = self._flops.forward(num_tokens=num_tokens, num_pairs=num_pairs, num_logits=0)
         done = self._flops.forward(num_tokens=num * width, num_pairs=num * width * context, num_logits=0)
-        self._meter.count(activity, flops=useful, overhead_flops=done - useful)
+        self._meter.count(activity, flops=useful, overhead_flops=done - useful, detail=self._detail)
 
     def _to_device(self, array: Ints) -> Tensor:
         return torch.from_numpy(array).to(self.policy.device)

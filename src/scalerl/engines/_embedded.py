@@ -24,7 +24,7 @@ from scalerl.core.errors import UsageError
 from scalerl.engines import Engine, TokenIds
 from scalerl.engines._flight import Decoding, Flight
 from scalerl.engines._insertion import Insertion
-from scalerl.engines._probe import score
+from scalerl.engines._scoring import score
 from scalerl.models._policy import Policy
 from scalerl.objective.length_controls import LengthControl
 from scalerl.records.cost import Activity
@@ -68,7 +68,7 @@ class EmbeddedLoop:
         """Queue requests, admitted in order.
 
         Raises:
-            UsageError: a group has more completions than there are slots.
+            UsageError: a group has more completions than there are slots, or the model has too few positions.
         """
         self._check_requests(requests)
         self._queue.extend(requests)
@@ -83,9 +83,9 @@ class EmbeddedLoop:
         with self._meter.doing(Activity.GENERATE):
             return self._flight.step(self._queue, version=self._version)
 
-    def take_weights(self, version: int, tensors: Mapping[str, Tensor]) -> list[Group]:
+    def take_weights(self, version: int, tensors: Mapping[str, Tensor], *, between: Callable[[], None]) -> list[Group]:
         """Switch to the weights `tensors`; returns what `drain` finishes first."""
-        finished = self._drain() if self._kv == "drain" else []
+        finished = self._drain(between) if self._kv == "drain" else []
         self._policy.load_tensors(tensors)
         self._version = version
         if self._kv == "reprefill":
@@ -112,17 +112,27 @@ class EmbeddedLoop:
         """The probe under the weights in use, by the passes that sampling makes; booked as part of the push."""
         return score(self._policy, probe, temperature=self._decoding.temperature, meter=self._meter)
 
-    def _drain(self) -> list[Group]:
+    def _drain(self, between: Callable[[], None]) -> list[Group]:
         """Let the groups in flight end; the queue waits."""
         finished: list[Group] = []
-        with self._meter.doing(Activity.GENERATE):
-            while self._flight.num_groups:
+        while self._flight.num_groups:
+            with self._meter.doing(Activity.GENERATE):
                 finished += self._flight.step(deque(), version=self._version)
+            between()
         return finished
 
     def _check_requests(self, requests: Sequence[Request]) -> None:
+        num_positions = getattr(self._policy.config, "max_position_embeddings", None)
+        completion_tokens = self._decoding.completion_tokens
         for request in requests:
-            assert request.prompt.token_ids, "a prompt has tokens"
+            prompt_tokens = len(request.prompt.token_ids)
+            assert prompt_tokens, "a prompt has tokens"
+            if num_positions is not None and prompt_tokens + completion_tokens > num_positions:
+                raise UsageError(
+                    f"a prompt of {prompt_tokens} tokens and a completion of {completion_tokens} exceed the {num_positions} of the model",
+                    where="length",
+                    remedy="lower length.completion_tokens or length.prompt_tokens, or choose a model of longer sequences",
+                )
             if request.num_completions > self._decoding.slots:
                 raise UsageError(
                     f"{self._decoding.slots} slots cannot hold a group of {request.num_completions} completions",

@@ -131,6 +131,7 @@ class Flight:
             new["key"] = self._key(self._purpose, request)
             new["prompt_tokens"] = len(request.prompt.token_ids)
             new["num_tokens"] = 0
+            new["ended_thinking"] = False
             new["limit"] = self._decoding.completion_tokens
             if self._decoding.insertion is not None:
                 draws = uniform(self._key(f"{self._purpose} interruption", request), completions, 0)
@@ -174,7 +175,8 @@ class Flight:
         rows["stopped"] = np.isin(rows["ids"][at], self._stop_ids)
         self._meter.count(self._activity, tokens=len(rows))
         if self._decoding.insertion is not None:
-            due = ~rows["stopped"] & (rows["num_tokens"] == rows["interrupt_after"])
+            rows["ended_thinking"] |= _end_with(rows, self._decoding.insertion.thinking_end)
+            due = ~rows["stopped"] & ~rows["ended_thinking"] & (rows["num_tokens"] == rows["interrupt_after"])
             if due.any():
                 self._interrupt(np.flatnonzero(due), self._decoding.insertion, version=version)
 
@@ -245,6 +247,7 @@ def _row_type(completion_tokens: int) -> np.dtype[Any]:
             ("num_tokens", np.int64),
             ("limit", np.int64),  # tokens at which it ends, stopped or not
             ("interrupt_after", np.int64),
+            ("ended_thinking", np.bool_),  # by itself, so that it is not interrupted
             ("stopped", np.bool_),
             ("ids", np.int64, completion_tokens),
             ("log_probs", np.float32, completion_tokens),
@@ -252,6 +255,16 @@ def _row_type(completion_tokens: int) -> np.dtype[Any]:
             ("version", np.int64, completion_tokens),
         ]
     )
+
+
+def _end_with(rows: NDArray[Any], token_ids: Ints) -> Bools:
+    """(N,) which of N `rows` have the (n,) `token_ids` as their latest tokens; none for n = 0."""
+    if not len(token_ids):
+        return np.zeros(len(rows), dtype=np.bool_)
+    places = rows["num_tokens"][:, None] - len(token_ids) + np.arange(len(token_ids))
+    latest = rows["ids"][np.arange(len(rows))[:, None], places.clip(min=0)]
+    is_end: Bools = (places >= 0).all(axis=1) & (latest == token_ids).all(axis=1)
+    return is_end
 
 
 def _completion(row: np.void) -> Completion:

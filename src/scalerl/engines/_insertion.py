@@ -22,6 +22,8 @@ class Insertion:
     control: LengthControl
     token_ids: NDArray[np.int64]
     """(m,) the phrase, tokenised once; m > 0."""
+    thinking_end: NDArray[np.int64]
+    """(n,) the tokens whose completion needs no interruption any more, tokenised once; none where n = 0."""
     answer_tokens: int
     """Tokens that may follow the phrase, if the completion's budget has room for them."""
 
@@ -31,7 +33,7 @@ class Insertion:
 
         Raises:
             UsageError: the latest phrase would leave nothing of the budget.
-            DataError: the tokenizer cannot encode the phrase.
+            DataError: the tokenizer cannot encode the phrase, or what ends thinking by itself.
         """
         latest = control.interrupts_after(_LARGEST_DRAW)
         if latest is None:
@@ -44,7 +46,8 @@ class Insertion:
                 where=where,
                 remedy="raise length.completion_tokens or interrupt earlier",
             )
-        return cls(control, token_ids, answer_tokens=control.least_completion_tokens - int(latest[0]))
+        end = policy.encode(control.thinking_end, where="length.control.ends_thinking") if control.thinking_end else ()
+        return cls(control, token_ids, np.array(end, dtype=np.int64), answer_tokens=control.least_completion_tokens - int(latest[0]))
 
     def after(self, draws: NDArray[np.float64]) -> NDArray[np.int64]:
         """(N,) tokens after which each completion is interrupted, for (N,) uniform draws in [0, 1)."""

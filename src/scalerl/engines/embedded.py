@@ -1,4 +1,4 @@
-"""Our own decode loop on the Hugging Face weights: CPU and CUDA, no server."""
+"""Our own decode loop on the Hugging Face weights, where they lie: no server."""
 
 from __future__ import annotations
 

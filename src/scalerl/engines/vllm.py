@@ -22,5 +22,12 @@ class Vllm(Engine):
     """Devices that share one replica."""
 
     def build(self, policy: Policy, *, control: LengthControl, completion_tokens: int, seed: int, meter: Meter) -> DecodeLoop:  # noqa: ARG002
-        """Refuses: a recipe can name this engine, but it does not run yet."""
-        raise UsageError("the vLLM engine does not run yet", where="engine.type", remedy="use 'embedded'")
+        """Refused: a recipe can name this engine, but it does not run yet."""
+        raise self._not_yet()
+
+    def check_usable(self) -> None:
+        """It is not."""
+        raise self._not_yet()
+
+    def _not_yet(self) -> UsageError:
+        return UsageError("the vLLM engine does not run yet", where="engine.type", remedy="choose 'embedded'")

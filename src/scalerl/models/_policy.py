@@ -19,6 +19,7 @@ from transformers.utils import logging as transformers_logging
 
 from scalerl.accounting.flops import ModelFlops
 from scalerl.core.errors import DataError, ScalerlError
+from scalerl.models._memory import available_bytes
 
 transformers_logging.disable_progress_bar()
 
@@ -98,12 +99,11 @@ class Policy:
 
     @property
     def flops(self) -> ModelFlops:
-        """What its passes cost: 2 per weight of each linear layer, 4 per attention channel and pair (scores, weighted values)."""
-        body = [module for module in self.module.base_model.modules() if isinstance(module, torch.nn.Linear)]
+        """What its passes cost: 2 per weight that a token meets, 4 per attention channel and pair (scores, weighted values)."""
         heads = self.config.num_attention_heads
         head_size = getattr(self.config, "head_dim", None) or self.config.hidden_size // heads
         return ModelFlops(
-            body_per_token=2.0 * sum(linear.weight.numel() for linear in body),
+            body_per_token=2.0 * self._weights_per_token(),
             attention_per_pair=4.0 * self.config.num_hidden_layers * heads * head_size,
             head_per_token=2.0 * self._projection.weight.numel(),
         )
@@ -114,8 +114,19 @@ class Policy:
         Raises:
             DataError: it holds what the tokenizer has no token for, or nothing; `where` says which text it is.
         """
+        return self._encode(text, where=where, add_special_tokens=False)
+
+    def encode_prompt(self, text: str, *, where: str) -> tuple[int, ...]:
+        """The ids of `text` as a prompt, with the special tokens that the tokenizer adds by itself, such as one that begins it.
+
+        Raises:
+            DataError: as `encode`.
+        """
+        return self._encode(text, where=where, add_special_tokens=True)
+
+    def _encode(self, text: str, *, where: str, add_special_tokens: bool) -> tuple[int, ...]:
         try:
-            ids = tuple(self.tokenizer.encode(text, add_special_tokens=False))
+            ids = tuple(self.tokenizer.encode(text, add_special_tokens=add_special_tokens))
         except Exception as error:  # The tokenizers library raises nothing more special.
             raise DataError(f"the model's tokenizer cannot encode {text!r} ({error})", where=where, remedy="use its alphabet") from error
         if not ids:
@@ -169,9 +180,31 @@ class Policy:
             self.cache_head()
 
     def save(self, folder: Path) -> None:
-        """Write a folder that AutoModelForCausalLM and AutoTokenizer load by itself."""
+        """Write a folder that AutoModelForCausalLM and AutoTokenizer load by itself.
+
+        Raises:
+            OSError: it cannot be written.
+            SafetensorError: the weights cannot be written.
+        """
         self.module.save_pretrained(folder)
-        self.tokenizer.save_pretrained(folder)
+        try:
+            self.tokenizer.save_pretrained(folder)
+        except OSError:
+            raise
+        except Exception as error:  # The tokenizers library raises nothing more special where a disk is full.
+            raise OSError(str(error)) from error
+
+    def _weights_per_token(self) -> float:
+        """Weights of the body's matrices that a token is multiplied with: of a layer's experts, one tensor, those it is sent to."""
+        body = self.module.base_model
+        looked_up = {id(module.weight) for module in body.modules() if isinstance(module, torch.nn.Embedding)}
+        num_weights = 0.0
+        for name, parameter in body.named_parameters():
+            if parameter.ndim == 2 and id(parameter) not in looked_up and not name.endswith("bias"):
+                num_weights += parameter.numel()
+            elif parameter.ndim == 3:
+                num_weights += parameter.numel() * getattr(self.config, "num_experts_per_tok", len(parameter)) / len(parameter)
+        return num_weights
 
     def _check_tokenizer(self, where: str) -> None:
         """Refuse a tokenizer that does not fit the weights, or that leaves completions without an end."""
@@ -194,7 +227,7 @@ class Policy:
             raise DataError(f"its head is no linear map of its hidden states (logits differ by {error:.2g})", where=where)
 
 
-def check_memory(config: Any, *, where: str, trust_remote_code: bool = False, available_bytes: int | None = None) -> None:
+def check_memory(config: Any, *, where: str, trust_remote_code: bool = False, free_bytes: int | None = None) -> None:
     """Refuse a model that cannot be trained in the memory that is free.
 
     Raises:
@@ -204,20 +237,10 @@ def check_memory(config: Any, *, where: str, trust_remote_code: bool = False, av
         model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     needed = num_parameters * BYTES_PER_TRAINED_PARAMETER
-    available = _available_bytes() if available_bytes is None else available_bytes
+    available = available_bytes() if free_bytes is None else free_bytes
     if available is not None and needed > available:
         raise ScalerlError(
             f"training its {num_parameters:,} parameters takes {needed / 2**30:.1f} GiB, and {available / 2**30:.1f} GiB are free",
             where=where,
             remedy="choose a smaller model or a larger machine",
         )
-
-
-def _available_bytes() -> int | None:
-    """Memory that can be had without swapping, page cache included; None where the machine does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    kibibytes = next((line.split()[1] for line in lines if line.startswith("MemAvailable:")), None)
-    return None if kibibytes is None else int(kibibytes) * 1024

@@ -37,6 +37,8 @@ class Config(Model):
     def _divisible(self) -> Self:
         if self.hidden_size % self.num_heads:
             raise ValueError(f"hidden_size {self.hidden_size} is no multiple of num_heads {self.num_heads}")
+        if self.hidden_size // self.num_heads % 2:
+            raise ValueError(f"a head of {self.hidden_size} / {self.num_heads} channels is odd: rotary positions turn pairs of them")
         if self.num_heads % self.num_kv_heads:
             raise ValueError(f"num_heads {self.num_heads} is no multiple of num_kv_heads {self.num_kv_heads}")
         return self

@@ -15,10 +15,12 @@ At every moment and for every group: submitted = in flight + grading + buffered 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from statistics import fmean
 from typing import Literal, Protocol
 
 import msgspec
@@ -80,6 +82,14 @@ class LoopSettings:
     checkpoint_every: int
 
 
+class Untold(msgspec.Struct):
+    """Groups settled since the last step was told, by how: the next step tells them."""
+
+    filtered: dict[str, list[int]] = {}
+    dropped: list[int] = []
+    failed: list[int] = []
+
+
 class LoopState(msgspec.Struct):
     """What a checkpoint keeps of the loop."""
 
@@ -87,6 +97,10 @@ class LoopState(msgspec.Struct):
     version: int = 0
     next_group: int = 0
     queue: QueueState = msgspec.field(default_factory=QueueState)
+    untold: Untold = msgspec.field(default_factory=Untold)
+    """Their prompts are settled in the queue, so no step of a resumed run but its first can tell of them."""
+    evaluated: int | None = None
+    """The version that was evaluated last."""
     seq: int = -1
     """The event that the state was captured at."""
 
@@ -111,13 +125,34 @@ class _Outstanding:
 
 
 @dataclass(slots=True)
-class _Settled:
-    """Groups settled since the last step was told, by how."""
+class _Fruitless:
+    """Groups in a row that gave nothing to train on."""
 
-    filtered: dict[str, list[int]] = field(default_factory=dict)
-    dropped: list[int] = field(default_factory=list)
-    failed: list[int] = field(default_factory=list)
-    cancelled: list[int] = field(default_factory=list)
+    num_filtered: int = 0
+    num_failed: int = 0
+    values: deque[float] = field(default_factory=lambda: deque(maxlen=10_000))
+    """Their rewards, the latest."""
+
+    @property
+    def num_groups(self) -> int:
+        return self.num_filtered + self.num_failed
+
+    def add(self, group: Group) -> None:
+        if _has_failed(group):
+            self.num_failed += 1
+        else:
+            self.num_filtered += 1
+            self.values.extend(_values(group))
+
+    def sentence(self) -> str:
+        told = f"the last {self.num_groups} groups gave nothing to train on: 0 kept, {self.num_filtered} filtered"
+        told += f", {self.num_failed} not graded" if self.num_failed else ""
+        return told + (f", mean reward {fmean(self.values):.3f}" if self.values else "")
+
+    def remedy(self) -> str:
+        if self.num_failed > self.num_filtered:
+            return "see why the grader fails, then resume the run"
+        return "choose easier or harder prompts, a larger batch.group, or raise pipeline.patience"
 
 
 class Orchestrator:
@@ -164,15 +199,14 @@ class Orchestrator:
         self._inspect_base = inspect_base
         self._keep_rollout = keep_rollout
         self._outstanding: dict[int, _Outstanding] = {}
-        self._settled = _Settled()
+        self._untold = state.untold
         self._granted = 0
         self._held = False
-        self._unproductive = 0
-        self._unproductive_values: deque[float] = deque(maxlen=settings.patience * settings.num_prompts)
+        self._fruitless = _Fruitless()
         self._changed = asyncio.Condition()
         self._background: list[asyncio.Task[None]] = []
         self._ending = False
-        self._last_evaluated: int | None = None
+        self._last_evaluated: int | None = state.evaluated
         self._last_saved: int | None = state.step if self._resumed else None
         self._stop_reason: str | None = None
 
@@ -301,9 +335,12 @@ class Orchestrator:
             refilled = next((rule for rule in self.settings.filters if rule.refill and rule.takes_out(group)), None)
             if _has_failed(group):
                 self._settle(group.id, Place.FAILED)
+                self._check_patience([group])
             elif refilled is not None:
                 self._settle(group.id, Place.FILTERED, by=refilled.name())
                 self._check_patience([group])
+            elif not any(rule.takes_out(group) for rule in self.settings.filters):
+                self._fruitless = _Fruitless()
             self._admit()
             self._changed.notify_all()
 
@@ -319,7 +356,7 @@ class Orchestrator:
         """Step after step, until there is a reason to end."""
         if self._resumed:
             # The generator has loaded the checkpoint's weights, but does not know their version.
-            await self._push()
+            await self._push_between_steps()
         else:
             base = await self._evaluate()
             if self._inspect_base is not None:
@@ -406,24 +443,23 @@ class Orchestrator:
                 by = filtered.get(group.id)
                 self._settle(group.id, Place.TRAINED if by is None else Place.FILTERED, by=by)
             metrics["prompts_left_out"] = float(self._prompts.num_left_out())
-            settled, self._settled = self._settled, _Settled()
+            untold, self._untold = self._untold, Untold()
             self._journal.append(
                 StepFinished(
                     step=self.step,
                     version=self.version,
                     trained=tuple(group.id for group in survivors),
-                    filtered={name: tuple(groups) for name, groups in settled.filtered.items()},
-                    dropped=tuple(settled.dropped),
-                    failed=tuple(settled.failed),
-                    cancelled=tuple(settled.cancelled),
+                    filtered={name: tuple(groups) for name, groups in untold.filtered.items()},
+                    dropped=tuple(untold.dropped),
+                    failed=tuple(untold.failed),
                     metrics=metrics,
                     costs=tuple(costs),
                 )
             )
-            self._check_patience([] if survivors else batch)
             if survivors:
-                self._unproductive = 0
-                self._unproductive_values.clear()
+                self._fruitless = _Fruitless()
+            else:
+                self._check_patience(batch)
             if self.settings.k:
                 # A synchronous run evaluates and saves before it begins the next batch.
                 self._admit()
@@ -441,6 +477,11 @@ class Orchestrator:
         self._pushed_version = self.version
         return published, taken
 
+    async def _push_between_steps(self) -> None:
+        """A push that no step tells of."""
+        published, taken = await self._push()
+        self._journal.append(Spent(costs=(*published.costs, *taken.costs)))
+
     def _settle(self, group: int, place: Place, *, by: str | None = None) -> None:
         """A group has come to its end: count it, and tell the prompt queue."""
         self._move(group, place)
@@ -450,24 +491,18 @@ class Orchestrator:
             counts = _counts(outstanding.group)
         self._prompts.settle(outstanding.turn, counts=counts)
         if place is Place.FILTERED:
-            self._settled.filtered.setdefault(str(by), []).append(group)
+            self._untold.filtered.setdefault(str(by), []).append(group)
         elif place is Place.DROPPED:
-            self._settled.dropped.append(group)
+            self._untold.dropped.append(group)
         elif place is Place.FAILED:
-            self._settled.failed.append(group)
+            self._untold.failed.append(group)
 
     def _check_patience(self, groups: Sequence[Group]) -> None:
         """Count groups that gave nothing to train on, and end a run that gets nothing else."""
-        self._unproductive += len(groups)
-        self._unproductive_values.extend(value for group in groups for value in _values(group))
-        if self._unproductive >= self.settings.patience * self.settings.num_prompts:
-            values = self._unproductive_values
-            mean = f", mean reward {sum(values) / len(values):.3f}" if values else ""
-            raise ScalerlError(
-                f"the last {self._unproductive} groups gave nothing to train on: 0 kept, {self._unproductive} filtered{mean}",
-                where=f"step {self.step}",
-                remedy="choose easier or harder prompts, a larger batch.group, or raise pipeline.patience",
-            )
+        for group in groups:
+            self._fruitless.add(group)
+        if self._fruitless.num_groups >= self.settings.patience * self.settings.num_prompts:
+            raise ScalerlError(self._fruitless.sentence(), where=f"step {self.step}", remedy=self._fruitless.remedy())
 
     # Evaluating, saving, ending ----------------------------------------------------------------------------------------
 
@@ -498,19 +533,30 @@ class Orchestrator:
         """Write a checkpoint of everything up to this moment."""
         folder = self._store.begin(self.step)
         entry = self._journal.append(CheckpointStarted(step=self.step))
-        state = LoopState(self.step, self.version, self._next_group, self._prompts.state(), entry.seq)
+        state = LoopState(
+            step=self.step,
+            version=self.version,
+            next_group=self._next_group,
+            queue=self._prompts.state(),
+            untold=self._untold,
+            evaluated=self._last_evaluated,
+            seq=entry.seq,
+        )
+        # Encoded before anything can change: while the trainer saves, groups come in and are settled.
+        encoded = msgspec.json.encode(state)
         costs = await self._trainer.save(folder)
-        self._store.commit(self.step, msgspec.json.encode(state))
+        self._store.commit(self.step, encoded)
         self._last_saved = self.step
         self._journal.append(Spent(costs=costs))
 
     async def _finish(self, reason: str) -> None:
         """Give up what is in flight, evaluate and save the last version, and tell the last costs."""
+        self._generator.cancel(self._outstanding.keys())
         for group in list(self._outstanding):
             self._move(group, Place.CANCELLED)
             self._prompts.give_back(self._outstanding.pop(group).turn)
         if self._pushed_version != self.version:
-            await self._push()
+            await self._push_between_steps()
         if self._last_evaluated != self.version:
             await self._evaluate()
         if self._last_saved != self.step:
@@ -547,7 +593,8 @@ def _mismatch(published: Handover, taken: Handover) -> dict[str, float | None]:
     difference = np.abs(published.probe_log_probs - taken.probe_log_probs)
     if not difference.size:
         return {}
-    return {"mismatch_mean": float(difference.mean()), "mismatch_max": float(difference.max())}
+    known = {"mismatch_mean": float(difference.mean()), "mismatch_max": float(difference.max())}
+    return {name: value if math.isfinite(value) else None for name, value in known.items()}
 
 
 def _merged(costs: Sequence[Cost]) -> tuple[Cost, ...]:

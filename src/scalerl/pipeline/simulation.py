@@ -3,7 +3,7 @@
     report = simulate(Scenario(seed=7, num_steps=20, num_crashes=2))
 
 Time jumps from timer to timer, so a run of hours takes milliseconds, and a seed replays exactly. At every event the
-census must add up and no trained group may be older than k.
+census must add up and no trained group may be older than k; at the end every cost that a role told is in an event.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from scalerl.core.events import Entry
 from scalerl.curriculum.selectors import Selector
 from scalerl.pipeline.orchestrator import LoopSettings, LoopState, Orchestrator, Place
 from scalerl.pipeline.prompt_queue import PromptQueue
-from scalerl.records.cost import Cost
+from scalerl.records.cost import Activity, Cost
 from scalerl.records.events import Event, Resumed
 from scalerl.records.roles import Graded, Handover, Request, Sampled, Update
 from scalerl.records.rollout import Batch, Completion, Group, Outcome, Prompt, Score
@@ -121,6 +121,10 @@ class Report:
     """Age of every trained group, in versions."""
     most_waiting: int = 0
     """Largest number of finished groups that waited for the trainer."""
+    given_up: set[int] = field(default_factory=set)
+    """Groups that the generator was told to give up."""
+    checkpoint: LoopState = field(default_factory=LoopState)
+    """The loop's state in the last checkpoint."""
     num_crashes: int = 0
     duration_s: float = 0.0
 
@@ -146,6 +150,8 @@ def simulate(scenario: Scenario) -> Report:
             report.duration_s = loop.now_s()
             continue
         report.duration_s = loop.now_s()
+        report.checkpoint = store.state()
+        assert run.num_booked == run.num_spent, f"{run.num_booked} of {run.num_spent} costs are booked"
         return report
 
 
@@ -161,6 +167,9 @@ class _Store:
     def commit(self, step: int, state: bytes) -> None:  # noqa: ARG002  (the protocol passes it)
         self.latest = state
 
+    def state(self) -> LoopState:
+        return LoopState() if self.latest is None else msgspec.json.decode(self.latest, type=LoopState)
+
 
 class _Run:
     """One life of the run, from a checkpoint or the beginning to its end or a crash."""
@@ -170,8 +179,9 @@ class _Run:
     ) -> None:
         self.scenario, self.dice, self.report, self.loop = scenario, dice, report, loop
         self._events_left = crash_after
+        self.num_spent, self.num_booked = 0, 0
         prompts = [Prompt(f"prompt-{index}", "simulated", "", (1,), "") for index in range(scenario.num_prompts)]
-        state = LoopState() if store.latest is None else msgspec.json.decode(store.latest, type=LoopState)
+        state = store.state()
         queue = PromptQueue(prompts, scenario.selector, seed=scenario.seed, state=state.queue)
         self.generator = _Generator(self, version=state.version)
         self.orchestrator = Orchestrator(
@@ -202,6 +212,7 @@ class _Run:
         self.check()
         entry: Entry[Event] = Entry(len(self.report.events), self.loop.now_s(), event)
         self.report.events.append(entry)
+        self.num_booked += len(event.costs)
         if self._events_left is not None and not isinstance(event, Resumed):
             self._events_left -= 1
             if self._events_left <= 0:
@@ -214,6 +225,11 @@ class _Run:
         assert sum(census.values()) == self.orchestrator.num_submitted, f"groups are lost or counted twice: {census}"
         assert min(census.values()) >= 0, f"a place holds fewer than no groups: {census}"
         self.report.most_waiting = max(self.report.most_waiting, census[Place.BUFFERED])
+
+    def spend(self, activity: Activity) -> tuple[Cost, ...]:
+        """A cost that has to turn up in an event; each has a detail of its own, so that none is taken for another."""
+        self.num_spent += 1
+        return (Cost("simulated", activity, detail=str(self.num_spent)),)
 
     async def wait(self, duration_s: float) -> None:
         """Take time: about `duration_s`, sometimes far more."""
@@ -246,9 +262,11 @@ class _Generator:
         self._wake.set()
 
     def cancel(self, groups: Collection[int]) -> None:
+        self._run.report.given_up |= set(groups)
         self._queue = [request for request in self._queue if request.group not in groups]
         for group in groups:
             self._active.pop(group, None)
+            self._requests.pop(group, None)
 
     async def decode(self) -> None:
         """Decode as long as there is work and room."""
@@ -295,23 +313,24 @@ class _Generator:
         await self._delivery.wait()
         self._delivery.clear()
         delivered, self._delivered = self._delivered, []
-        return Sampled(tuple(delivered))
+        return Sampled(tuple(delivered), self._run.spend(Activity.GENERATE))
 
     async def take_weights(self, version: int) -> Handover:
         await self._run.wait(self._run.scenario.push_s)
         assert version >= self._version, "versions only grow"
         self._version = version
-        return Handover(version)
+        return Handover(version, self._run.spend(Activity.PUSH))
 
     async def evaluate(self, requests: Sequence[Request]) -> Sampled:
         await self._run.wait(self._run.scenario.decode_step_s)
         rows = [_Row(1) for _ in requests]
         for row in rows:
             row.sample(self._version)
-        return Sampled(tuple(self._finished(request, [row]) for request, row in zip(requests, rows, strict=True)))
+        groups = tuple(self._finished(request, [row]) for request, row in zip(requests, rows, strict=True))
+        return Sampled(groups, self._run.spend(Activity.EVALUATE))
 
     async def spent(self) -> tuple[Cost, ...]:
-        return ()
+        return self._run.spend(Activity.IDLE)
 
 
 @dataclass(slots=True)
@@ -348,7 +367,7 @@ class _Grader:
     async def grade(self, group: Group) -> Graded:
         await self._run.wait(self._run.scenario.grade_s)
         fails = self._run.dice.random() < self._run.scenario.grading_failure_rate
-        return Graded(tuple(self._score(fails=fails) for _ in group.completions))
+        return Graded(tuple(self._score(fails=fails) for _ in group.completions), self._run.spend(Activity.GRADE))
 
     def _score(self, *, fails: bool) -> Score:
         if fails or self._run.dice.random() < self._run.scenario.grading_failure_rate:
@@ -372,18 +391,18 @@ class _Trainer:
         self._run.report.ages += ages
         await self._run.wait(self._run.scenario.train_s)
         self._version += 1
-        return Update(self._version, {})
+        return Update(self._version, {}, self._run.spend(Activity.TRAIN))
 
     async def publish_weights(self) -> Handover:
         await self._run.wait(self._run.scenario.push_s)
-        return Handover(self._version)
+        return Handover(self._version, self._run.spend(Activity.PUSH))
 
     async def save(self, folder: Path) -> tuple[Cost, ...]:  # noqa: ARG002  (the protocol passes it)
         await self._run.wait(self._run.scenario.push_s)
-        return ()
+        return self._run.spend(Activity.CHECKPOINT)
 
     async def spent(self) -> tuple[Cost, ...]:
-        return ()
+        return self._run.spend(Activity.IDLE)
 
 
 def lineage(events: Sequence[Entry[Event]]) -> list[Entry[Event]]:

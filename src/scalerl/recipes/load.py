@@ -69,6 +69,11 @@ def resolve(recipe: str | Path, *, scale: str | Path | None = None, overrides: S
     return validated(tree, layers=[by_hand, *reversed(ingredients), filled])
 
 
+def name_of(recipe: str | Path) -> str:
+    """What a recipe is called: as it says itself, or by its file."""
+    return str(ingredient_layers(recipe)[-1].tree.get("name", _stem(recipe)))
+
+
 def takes_scale(recipe: str | Path) -> bool:
     """Whether a scale lies under `recipe`: not if it has every section."""
     return not _stands_alone(ingredient_layers(recipe))

@@ -5,17 +5,18 @@ from __future__ import annotations
 from scalerl.accounting.ledger import Ledger, Row
 from scalerl.core.units import counted, format_number
 from scalerl.records.cost import Activity
+from scalerl.reports import words
 from scalerl.reports.tables import Table
 
 _UNKNOWN = ""
 
 
 def ledger_table(ledger: Ledger) -> Table:
-    """One row for each activity and detail, `unbooked` among them; columns in which nothing was counted are left out."""
+    """One row for each activity and what of it, `unbooked` among them; columns in which nothing was counted are left out."""
+    is_by_device = any(row.device for row in ledger.rows)
     columns = [
-        ("device", [row.device or _UNKNOWN for row in ledger.rows]),
-        ("activity", [row.activity.replace("_", " ") for row in ledger.rows]),
-        ("of that", [row.detail for row in ledger.rows]),
+        ("device", [row.device or "none" if is_by_device else _UNKNOWN for row in ledger.rows]),
+        ("activity", [name_of(row) for row in ledger.rows]),
         ("device-s", [_seconds(row.device_s) for row in ledger.rows]),
         ("share", [_share(row.share) for row in ledger.rows]),
         ("off-device s", [_seconds(row.off_device_s) for row in ledger.rows]),
@@ -25,7 +26,7 @@ def ledger_table(ledger: Ledger) -> Table:
         ("USD", [_dollars(row.usd) for row in ledger.rows]),
     ]
     shown = [(head, cells) for head, cells in columns if any(cells)]
-    caption = f"Where {_seconds(ledger.elapsed_device_s) or '0'} device-seconds went"
+    caption = f"Where {words.device_time(ledger.elapsed_device_s)} went"
     return Table(caption, tuple(head for head, _ in shown), tuple(zip(*(cells for _, cells in shown), strict=True)))
 
 
@@ -73,13 +74,13 @@ def _grading(ledger: Ledger) -> str:
         return ""
     usd = sum(row.usd or 0.0 for row in rows)
     seconds = sum(row.device_s + row.off_device_s for row in rows)
-    share = f"{format_number(seconds)} s, {ledger.grading_share:.2%} of the run's device-seconds"
+    share = f"{_seconds(seconds)} s, {words.share(ledger.grading_share)} of the run's device-seconds"
     return _joined(share, f"{_dollars(usd)} USD" if usd else "")
 
 
 def _overhead(rows: tuple[Row, ...]) -> str:
     overhead, useful = sum(row.overhead_flops for row in rows), sum(row.flops for row in rows)
-    return f"{_flop(overhead)}, {overhead / (overhead + useful):.1%} of all operations" if overhead else ""
+    return f"{_flop(overhead)}, {words.share(overhead / (overhead + useful))} of all operations" if overhead else ""
 
 
 def _wasted(ledger: Ledger) -> str:
@@ -93,11 +94,14 @@ def _joined(*parts: str) -> str:
 
 
 def _seconds(seconds: float) -> str:
-    return f"{seconds:,.1f}" if abs(seconds) >= 0.05 else _UNKNOWN
+    """Seconds to a tenth, whole ones from a thousand on; what is there is never `0.0`."""
+    if not seconds:
+        return _UNKNOWN
+    return "<0.1" if abs(seconds) < 0.05 else f"{seconds:,.1f}" if abs(seconds) < 1000.0 else f"{seconds:,.0f}"
 
 
 def _share(share: float | None) -> str:
-    return _UNKNOWN if share is None or abs(share) < 0.0005 else f"{share:.1%}"
+    return words.share(share) if share else _UNKNOWN
 
 
 def _amount(amount: float) -> str:

@@ -50,7 +50,7 @@ class Picture:
     beside: tuple[tuple[str, Band], ...]
     """Other laws that climb, by name, over the grid."""
     ceiling: Estimate | None
-    """A; None where there is no fit or no climb, whose level may be no ceiling."""
+    """A, where there is a climb."""
     compute_range: tuple[float, float]
     """Least and largest positive compute to show."""
     reward_range: tuple[float, float]
@@ -63,7 +63,7 @@ def picture_of(fit: Fit, *, num_points: int = 160) -> Picture:
     compute_range = compute_range_of([fit])
     grid = np.geomspace(*compute_range, num_points)
     band = fit.band(grid)
-    ceiling = None if fit.status is Status.FLAT else fit.parameters.get("A")
+    ceiling = ceiling_of(fit)
     return Picture(
         earlier=curve.window(high=np.nextafter(fit.window[0], -np.inf)),
         fitted=fit.fitted,
@@ -75,6 +75,11 @@ def picture_of(fit: Fit, *, num_points: int = 160) -> Picture:
         compute_range=compute_range,
         reward_range=_reward_range(curve, band, ceiling),
     )
+
+
+def ceiling_of(fit: Fit) -> Estimate | None:
+    """A; None where there is no fit or no climb, whose level may be no ceiling."""
+    return None if fit.status is Status.FLAT else fit.parameters.get("A")
 
 
 def compute_range_of(fits: Sequence[Fit]) -> tuple[float, float]:

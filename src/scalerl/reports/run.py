@@ -8,6 +8,7 @@ the forecast from the first half of the compute against the last evaluation.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -17,15 +18,16 @@ from scalerl.accounting.ledger import Ledger, LedgerFold
 from scalerl.accounting.metrics import MetricsFold, MetricsRow, Totals
 from scalerl.core.units import counted, format_number
 from scalerl.curves import fit as fit_curve
-from scalerl.curves.result import Estimate, Fit, Forecast
+from scalerl.curves.result import Estimate, Fit, Forecast, LawFit, Status
 from scalerl.records.events import Alarmed, CheckpointStarted, Resumed, RunEnded, RunStarted
 from scalerl.reports import words
 from scalerl.reports.live import sparkline
+from scalerl.reports.picture import ceiling_of
 from scalerl.reports.tables import Table
 from scalerl.runs import RunDirectory
 
 _Item = TypeVar("_Item")
-_NUM_BARS = 20
+_NUM_BARS = 16
 _MOST_POINTS = 400
 """A small plot shows no more: longer runs are averaged piece by piece."""
 
@@ -96,8 +98,8 @@ class RunSummary:
         )
 
     def ceiling_of(self, fit: Fit) -> float | None:
-        """The proved ceiling of what `fit` is a curve of."""
-        return self.ceilings.get(fit.curve.name)
+        """The proved ceiling of the task that `fit` is a curve of; curves of several runs have their run before the task's name."""
+        return self.ceilings.get(fit.curve.name.removeprefix(f"{fit.curve.source}: "))
 
     def to_dict(self) -> dict[str, Any]:
         """The summary in plain data, without the single steps."""
@@ -182,7 +184,7 @@ class RunReport:
         """Each fit that sees a ceiling of a task whose ceiling is proved, with the check."""
         checks = []
         for fit in self.fits:
-            proved, estimated = self.summary.ceiling_of(fit), fit.parameters.get("A")
+            proved, estimated = self.summary.ceiling_of(fit), ceiling_of(fit)
             if proved is not None and estimated is not None:
                 checks.append((fit, CeilingCheck(estimated, proved)))
         return checks
@@ -212,19 +214,25 @@ def half_way(fit: Fit) -> HalfWay | None:
     last = float(curve.compute[-1])
     given = fit.parameters.get("R0")
     r0 = given.value if given is not None and given.source == "given" and given.value is not None else "measured"
-    half = fit_curve(curve, law=fit.best.law, r0=r0, window=(0.0, 0.5 * last), level=fit.level, at=(last,))
+    half = fit_curve(curve, law=_law_asked_for(fit, fit.best), r0=r0, window=(0.0, 0.5 * last), level=fit.level, at=(last,))
     if not half.forecasts:
         return None
     named = replace(half, curve=replace(curve, name=f"{curve.name}, forecast from the first half of the compute"))
     return HalfWay(named, half.forecasts[0], float(curve.reward[-1]))
 
 
+def _law_asked_for(fit: Fit, best: LawFit) -> str:
+    """The law's name, also where a constant answers in its stead: that the whole curve is flat must not be told to the half."""
+    is_replaced = fit.status in (Status.FLAT, Status.SATURATED) and "B" in fit.parameters
+    return fit.alternatives[0].law if is_replaced else best.law
+
+
 def how_it_went(summary: RunSummary) -> str:
     """How far the run came and why it is over."""
-    steps, hours = counted(summary.totals.num_steps, "step"), format_number(summary.ledger.elapsed_device_s / 3600.0)
+    steps, time = counted(summary.totals.num_steps, "step"), words.device_time(summary.ledger.elapsed_device_s)
     end = f"ended ({summary.ended})" if summary.ended else "goes on, or was killed,"
     resumed = f", resumed {counted(summary.num_resumes, 'time')}" if summary.num_resumes else ""
-    return f"The run {end} after {steps} and {hours} device-hours{resumed}."
+    return f"The run {end} after {steps} and {time}{resumed}."
 
 
 def ceiling_in_words(check: CeilingCheck, fit: Fit) -> str:
@@ -245,16 +253,16 @@ def half_way_in_words(half: HalfWay) -> str:
 def counts(summary: RunSummary) -> Table:
     """What happened how often."""
     totals = summary.totals
-    filtered = [(f"groups filtered by {name}", str(count)) for name, count in totals.filtered.items()]
+    filtered = [(f"groups filtered by {name}", f"{count:,}") for name, count in totals.filtered.items()]
     age = "none was trained"
     if totals.age_mean is not None:
         age = f"mean {totals.age_mean:.2f}, p95 {totals.age_quantile(0.95)}, largest {totals.age_largest}; at most {summary.k} is allowed"
     rows = [
-        ("steps", f"{totals.num_steps}, {totals.num_updates} of them updates"),
-        ("groups trained", str(totals.num_trained_groups)),
+        ("steps", f"{totals.num_steps:,}, {totals.num_updates:,} of them updates"),
+        ("groups trained", f"{totals.num_trained_groups:,}"),
         *(filtered or [("groups filtered", "0")]),
-        ("groups dropped, failed, cancelled", f"{totals.num_dropped}, {totals.num_failed_groups}, {totals.num_cancelled}"),
-        ("prompts left out by No-Positive-Resampling", str(totals.prompts_left_out)),
+        ("groups dropped, failed, cancelled", f"{totals.num_dropped:,}, {totals.num_failed_groups:,}, {totals.num_cancelled:,}"),
+        ("prompts left out by No-Positive-Resampling", f"{totals.prompts_left_out:,}"),
         ("completions interrupted", _part(totals.num_interrupted, totals.num_completions)),
         ("completions cut off at their budget", _part(totals.num_cut_off, totals.num_completions)),
         ("completions whose grading failed", _part(totals.num_grading_failed, totals.num_completions)),
@@ -303,12 +311,14 @@ def measures(summary: RunSummary, *, is_ascii: bool = False) -> Table:
     rows = tuple(
         (
             one.title,
-            *(format_number(value) for value in (one.values[0], one.values[-1], min(one.values), max(one.values))),
+            _short(one.values[0]),
+            _short(one.values[-1]),
+            f"{_short(min(one.values))} to {_short(max(one.values))}",
             sparkline(_means(one.values, num_pieces=_NUM_BARS), is_ascii=is_ascii),
         )
         for one in series(summary)
     )
-    return Table("What the steps measured", ("quantity", "first", "last", "least", "largest", "course"), rows)
+    return Table("What the steps measured", ("quantity", "first", "last", "range", "course"), rows)
 
 
 def _trainer(name: str) -> Callable[[MetricsRow], float | None]:
@@ -316,17 +326,17 @@ def _trainer(name: str) -> Callable[[MetricsRow], float | None]:
 
 
 _MEASURES: dict[str, Callable[[MetricsRow], float | None]] = {
-    "mean reward of completions": lambda row: row.reward_mean,
-    "pass rate of completions": lambda row: row.pass_rate,
+    "mean reward": lambda row: row.reward_mean,
+    "pass rate": lambda row: row.pass_rate,
     "tokens of a completion": lambda row: row.tokens_mean,
-    "share cut off at the budget": lambda row: row.truncated_share,
+    "share cut off": lambda row: row.truncated_share,
     "share interrupted": lambda row: row.interrupted_share,
     "mean age, in versions": lambda row: row.age_mean,
     "groups filtered": lambda row: float(row.num_filtered),
     "prompts left out": _trainer("prompts_left_out"),
     "entropy, nats a token": _trainer("entropy"),
     "effective sample size": _trainer("ess"),
-    "largest mismatch, nats": _trainer("mismatch_max"),
+    "worst mismatch, nats": _trainer("mismatch_max"),
     "gradient norm": _trainer("grad_norm"),
 }
 """By title: what a step's row says of it."""
@@ -349,4 +359,9 @@ def _pieces(items: Sequence[_Item], num_pieces: int) -> list[Sequence[_Item]]:
 
 
 def _part(part: int, whole: int) -> str:
-    return f"{part} of {whole} ({part / whole:.1%})" if whole else "none"
+    return f"{part:,} of {whole:,} ({words.share(part / whole)})" if whole else "none"
+
+
+def _short(value: float) -> str:
+    """Two significant digits, and whole numbers from a hundred on."""
+    return format_number(round(value)) if abs(value) >= 99.5 else re.sub(r"e-0", "e-", f"{value:.2g}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +15,7 @@ _PARAMETER_WORDS = {"A": "ceiling A", "B": "exponent B", "C_mid": "half-gain com
 _LAW_WORDS = {"power": "power law", "paper": "published grid search"}
 _STATUS_WORDS = {"ok": "ceiling bounded", "not_identified": "ceiling not bounded", "too_few_points": "too few points"}
 """Statuses that are no plain words by themselves."""
+_NUMBER = re.compile(r"<?-?[\d,.]+(e-?\d+)?[%kMGTPEZ]?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,11 @@ class Table:
     caption: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+
+    def is_numeric(self, column: int) -> bool:
+        """Whether a column, counted from 0, holds numbers without words, which are aligned to the right."""
+        cells = [row[column] for row in self.rows if row[column]]
+        return bool(cells) and all(_NUMBER.fullmatch(cell) for cell in cells)
 
 
 def status(fit: Fit) -> str:
@@ -67,7 +75,7 @@ def laws(fit: Fit) -> Table:
             *_ceiling(law, fit),
             words.reward(law.least_squares["A"], fit.curve),
             words.number(law.rmse),
-            f"{law.aicc:.1f}",
+            f"{law.aicc:.1f}" if math.isfinite(law.aicc) else "too few points",
         )
         for law in compared
     )

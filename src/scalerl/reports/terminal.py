@@ -15,8 +15,9 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import ArrayLike
 from rich import box
+from rich.cells import cell_len
 from rich.columns import Columns
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -37,7 +38,10 @@ _BAND = Stroke("blue", ".", on=1, period=3)
 _CEILING = Stroke("magenta", "-", on=3, period=6)
 _FITTED, _LATER, _EARLIER = Marker("bold", "●", "o"), Marker("bold yellow", "◆", "x"), Marker("dim", "○", ",")
 _WIDEST_PLOT, _NARROWEST_PLOT = 110, 8
-_NARROWEST_TABLE = 72
+_GAP = 2
+"""Blanks between the columns of a table."""
+_LONGEST_WORD = 24
+"""Characters up to which a table breaks no word."""
 _STATUS_STYLES = {Status.OK: "bold green", Status.SATURATED: "bold green", Status.COLLAPSED: "bold red"}
 
 
@@ -52,6 +56,8 @@ class _Frame:
     corner: str
 
 
+_UNDERLINED = box.SIMPLE_HEAD
+_ASCII_UNDERLINED = box.Box(str(box.SIMPLE_HEAD).replace("─", "-"), ascii=True)
 _FRAME = _Frame("│", "┤", "─", "┬", "└")
 _ASCII_FRAME = _Frame("|", "+", "-", "+", "+")
 
@@ -210,18 +216,34 @@ def print_tables(shown: Sequence[tables.Table], console: Console) -> None:
 
 
 def _print_table(table: tables.Table, console: Console) -> None:
-    """A table below its caption; on a narrow terminal one block of head and value lines for each row."""
+    """A table below its caption; where its words do not fit side by side, one block of head and value lines for each row."""
     console.print()
     console.print(_text(table.caption, console, style="bold"))
-    if console.width < _NARROWEST_TABLE:
+    widths = column_widths(table, console.width)
+    if widths is None:
         _print_blocks(table, console)
         return
-    shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for head in table.header:
-        shown.add_column(_text(head, console), overflow="fold")
+    underlined = _ASCII_UNDERLINED if console.options.ascii_only else _UNDERLINED
+    shown = RichTable(box=underlined, padding=(0, _GAP - 1, 0, 0), pad_edge=False, show_edge=False)
+    for column, (head, width) in enumerate(zip(table.header, widths, strict=True)):
+        justify: JustifyMethod = "right" if table.is_numeric(column) else "left"
+        shown.add_column(_text(head, console), overflow="fold", width=width, justify=justify)
     for row in table.rows:
         shown.add_row(*(_text(cell, console) for cell in row))
     console.print(shown)
+
+
+def column_widths(table: tables.Table, width: int) -> list[int] | None:
+    """Characters for each column, narrowed between words until the table fits into `width`; None where words would be broken."""
+    columns = list(zip(table.header, *table.rows, strict=True))
+    widths = [max(map(cell_len, column)) for column in columns]
+    least = [min(_LONGEST_WORD, max(cell_len(word) for cell in column for word in cell.split() or [""])) for column in columns]
+    while sum(widths) + _GAP * (len(widths) - 1) > width:
+        slack, widest = max((widths[column] - least[column], column) for column in range(len(columns)))
+        if slack <= 0:
+            return None
+        widths[widest] -= 1
+    return widths
 
 
 def _print_blocks(table: tables.Table, console: Console) -> None:

@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Callable
 
-from scalerl.core.units import Compute
+from scalerl.core.units import Compute, format_number
 from scalerl.curves.result import Estimate, Fit, Status
 from scalerl.records.curve import Curve
 from scalerl.reports.picture import Check, checks_of_later_points, has_intervals
@@ -64,6 +64,16 @@ def compute(value: float, curve: Curve) -> str:
 def number(value: float) -> str:
     """A number without a unit, to three significant digits."""
     return f"{value:.3g}"
+
+
+def share(part: float) -> str:
+    """A part of 1 in percent; what is there is never `0.0%`."""
+    return "<0.1%" if 0.0 < part < 0.0005 else f"{part:.1%}"
+
+
+def device_time(device_s: float) -> str:
+    """Time of devices, in hours from one on."""
+    return f"{device_s:,.1f} device-seconds" if device_s < 3600.0 else f"{format_number(device_s / 3600.0)} device-hours"
 
 
 def estimate(estimated: Estimate, curve: Curve) -> str:

@@ -55,8 +55,7 @@ class CheckpointStore:
         """
         try:
             self.folder.mkdir(exist_ok=True)
-            for leftover in self.folder.glob(".*"):
-                shutil.rmtree(leftover)
+            self._sweep()
             self._draft(step).mkdir()
         except OSError as error:
             raise self._failed(error) from None
@@ -105,8 +104,13 @@ class CheckpointStore:
         forever = self._settings.keep_every_steps
         for step in self.steps()[: -self._settings.keep_last]:
             if forever is None or step % forever:
-                shutil.rmtree(self._final(step))
-        for leftover in self.folder.glob(".*"):
+                # Hidden first: a kill while its files are removed one by one must not leave half a checkpoint.
+                self._final(step).rename(self._draft(step))
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove what is no checkpoint, or no longer one; what others hide in the folder is theirs."""
+        for leftover in self.folder.glob(".step-*"):
             shutil.rmtree(leftover)
 
     def _final(self, step: int) -> Path:

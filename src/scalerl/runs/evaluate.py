@@ -103,6 +103,7 @@ def recipe_for(folder: Path, *, task: str | None = None, overrides: Sequence[str
     Raises:
         UsageError: it is of no run, and no task is named; a setting is wrong.
     """
+    folder = folder.absolute()
     run = RunDirectory(folder.parent.parent)
     is_of_run = folder.parent.name == CHECKPOINTS_FOLDER and run.manifest_path.is_file()
     if not is_of_run and task is None:

@@ -11,7 +11,7 @@ from scalerl.accounting.spending import Spending
 from scalerl.core.events import Entry
 from scalerl.core.log_writer import LogWriter
 from scalerl.recipes.recipe import Budget
-from scalerl.records.events import Evaluated, Event, Resumed, RunEntry
+from scalerl.records.events import Alarmed, CheckpointStarted, Evaluated, Event, Resumed, RunEntry
 
 Observer = Callable[[RunEntry], None]
 """Is told every entry, old ones of a resumed run included: a live display, a test."""
@@ -29,6 +29,8 @@ class RunJournal:
         self._metrics = MetricsFold()
         self._alarm_fold = AlarmFold()
         self._stopped_by: str | None = None
+        self._alarms_at: dict[int, tuple[bytes, str | None]] = {}
+        """The alarms' state by the event at which a checkpoint was captured: a resume goes back to it."""
         self.stream: MetricsStream | None = None
         """Where rows go; attached once it is known which rows a resume takes back."""
         self.num_resumes = 0
@@ -40,16 +42,13 @@ class RunJournal:
     def append(self, event: Event) -> Entry[Event]:
         """Number, stamp and keep an event, and what it sets off."""
         entry = self._log.append(event)
-        row = self._fold(entry)
+        row, raised = self._fold(entry)
         if self.stream is not None and row is not None:
             self.stream.log_step(row)
         if self.stream is not None and isinstance(event, Evaluated):
             self.stream.log_evaluation(event, time_s=entry.time_s)
-        if row is not None:
-            for alarmed in self._alarm_fold.update(row, alarms=self._alarms):
-                self.append(alarmed)
-                if alarmed.stops:
-                    self._stopped_by = f"the alarm {alarmed.alarm}: {alarmed.value:.4g}, limit {alarmed.limit:.4g}"
+        for alarmed in raised:
+            self.append(alarmed)
         return entry
 
     def ends(self, step: int) -> str | None:
@@ -66,12 +65,20 @@ class RunJournal:
         spent = [name for name, (amount, bound) in bounds.items() if bound is not None and amount >= bound]
         return f"the budget of {spent[0]} is spent" if spent else None
 
-    def _fold(self, entry: RunEntry) -> MetricsRow | None:
+    def _fold(self, entry: RunEntry) -> tuple[MetricsRow | None, tuple[Alarmed, ...]]:
+        """Take in an entry; returns the row of a step, and the alarms that it raises."""
         self._spending.update(entry)
         row = self._metrics.update(entry)
-        if isinstance(entry.event, Resumed):
+        raised = () if row is None else self._alarm_fold.update(row, alarms=self._alarms)
+        event = entry.event
+        if isinstance(event, Alarmed) and event.stops:
+            self._stopped_by = f"the alarm {event.alarm}: {event.value:.4g}, limit {event.limit:.4g}"
+        elif isinstance(event, CheckpointStarted):
+            self._alarms_at[entry.seq] = (self._alarm_fold.state(), self._stopped_by)
+        elif isinstance(event, Resumed):
             self.num_resumes += 1
-            self._alarm_fold = AlarmFold()
+            state, self._stopped_by = self._alarms_at.get(event.from_seq, (AlarmFold().state(), None))
+            self._alarm_fold = AlarmFold.restored(state)
         for observer in self._observers:
             observer(entry)
-        return row
+        return row, raised

@@ -134,7 +134,7 @@ class Fate(msgspec.Struct, frozen=True):
     seq: int = 0
     """The event of that step."""
     became: str = "waiting"
-    """`trained`, `filtered by NAME`, `dropped`, or `waiting`."""
+    """`trained`, `filtered by NAME`, `dropped`, `not graded`, or `waiting`."""
 
 
 class FatesFold(Fold):
@@ -158,6 +158,7 @@ class FatesFold(Fold):
         kinds = {
             "trained": event.trained,
             "dropped": event.dropped,
+            "not graded": event.failed,
             **{f"filtered by {name}": groups for name, groups in event.filtered.items()},
         }
         for became, groups in kinds.items():

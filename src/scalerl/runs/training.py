@@ -12,6 +12,7 @@ import asyncio
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -68,6 +69,8 @@ def train(
         ScalerlError: a role or the disk failed; the run can be resumed.
     """
     clock = SystemClock() if clock is None else clock
+    for component in (recipe.runtime, recipe.trainer, recipe.engine, recipe.task.grader()):
+        component.check_usable()
     recipe.task.check_gold_answers()
     run = RunDirectory.create(folder, recipe, clock=clock)
     try:
@@ -107,7 +110,9 @@ def _run(run: RunDirectory, *, observers: Sequence[Observer], say: Say, clock: C
         state = LoopState() if checkpoint is None else checkpoint.state
         if log.cut_bytes:
             say(f"A torn last line of {log.cut_bytes} bytes was cut off the event log.")
-        journal.stream = MetricsStream(run.path, recipe.trackers, config=recipe.tree(), warn=say, last_step=state.step)
+        journal.stream = MetricsStream(
+            run.path, recipe.trackers, config=recipe.tree(), warn=say, last_step=None if checkpoint is None else state.step
+        )
         at_end.callback(journal.stream.close)
         attempt = journal.num_resumes + (1 if log.next_seq else 0)
         rollouts = RolloutWriter(run.path, seed=recipe.seed, attempt=attempt, share=recipe.rollouts.share)
@@ -120,7 +125,11 @@ def _run(run: RunDirectory, *, observers: Sequence[Observer], say: Say, clock: C
         else:
             journal.append(_started(recipe))
         living = _Life(run, recipe, journal, store, rollouts, say=say, clock=clock)
-        return asyncio.run(living.live(checkpoint))
+        try:
+            return asyncio.run(living.live(checkpoint))
+        except KeyboardInterrupt:
+            # Before the loop runs and takes Ctrl-C as a wish to stop, it is Python's own.
+            raise StoppedError("stopped before training began", where=str(run.path), remedy=_go_on(run.path)) from None
 
 
 def _started(recipe: Recipe) -> RunStarted:
@@ -294,7 +303,10 @@ def _bases_folder() -> Path:
 
 @contextmanager
 def _interrupts(first: Callable[[], None]) -> Iterator[asyncio.Event]:
-    """Within the block one Ctrl-C calls `first`; the next cancels the running task and sets the event."""
+    """Within the block one Ctrl-C calls `first`; the next cancels the running task and sets the event.
+
+    Signals reach the main thread only: a run in another one is left to whoever started that.
+    """
     loop, task, stopped_now = asyncio.get_running_loop(), asyncio.current_task(), asyncio.Event()
     assert task is not None
 
@@ -306,6 +318,9 @@ def _interrupts(first: Callable[[], None]) -> Iterator[asyncio.Event]:
         loop.add_signal_handler(signal.SIGINT, stop_now)
         first()
 
+    if threading.current_thread() is not threading.main_thread():
+        yield stopped_now
+        return
     loop.add_signal_handler(signal.SIGINT, interrupted)
     try:
         yield stopped_now

@@ -80,7 +80,7 @@ class GeneratorRole:
         """
         with self._meter.doing(Activity.PUSH, "taking"):
             with self._inbox.opened(version, message) as content:
-                self._outbox.extend(self._engine.take_weights(version, self._unpack(content)))
+                self._outbox.extend(self._engine.take_weights(version, self._unpack(content), between=self._between))
             log_probs = scored(self._engine, self._probe)
         return Handover(version, self._meter.collect(), log_probs)
 

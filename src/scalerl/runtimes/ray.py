@@ -17,4 +17,11 @@ class Ray(Runtime):
 
     def launch(self, setup: Setup, *, clock: Clock) -> AbstractAsyncContextManager[Roles]:  # noqa: ARG002
         """Refuse: it can be described and planned, not run."""
-        raise UsageError("the ray runtime does not run yet", where="runtime.type", remedy="choose 'processes'")
+        raise self._not_yet()
+
+    def check_usable(self) -> None:
+        """It is not."""
+        raise self._not_yet()
+
+    def _not_yet(self) -> UsageError:
+        return UsageError("the ray runtime does not run yet", where="runtime.type", remedy="choose 'processes'")

@@ -74,9 +74,9 @@ def _object(line: str, *, where: str) -> _Row:
 
 def _csv(path: Path) -> Iterator[_Row]:
     with path.open(encoding="utf-8-sig", newline="") as file:
-        for row in csv.DictReader(file, restkey=_TOO_MANY, strict=True):
+        for number, row in enumerate(csv.DictReader(file, restkey=_TOO_MANY, strict=True), start=1):
             if _TOO_MANY in row:
-                raise DataError("a row has more cells than the header", where=f"{path}: {row[_TOO_MANY]}", remedy="quote cells with commas")
+                raise DataError(f"row {number} has more cells than the header", where=str(path), remedy="put cells with commas in quotes")
             yield row
 
 

@@ -178,6 +178,8 @@ def _doubt_about_thinking(graded: _Graded) -> str | None:
     guessed = [passed for _, answer, passed in graded if answer.startswith(_ANSWER)]
     guess_rate = max(_GUESS_RATE, sum(guessed) / len(guessed)) if len(guessed) >= _LEAST_SAMPLE else _GUESS_RATE
     if len(thought) < _LEAST_SAMPLE:
+        if 2 * len(thought) >= len(graded):
+            return None  # the base thinks, but too little was graded to say how well
         return f"only {len(thought)} of {len(graded)} completions of the base write a full scratchpad: train it longer"
     rate = sum(thought) / len(thought)
     if rate + 2.0 * sqrt(rate * (1.0 - rate) / len(thought)) >= 2.0 * guess_rate:

@@ -60,7 +60,7 @@ class Prompts(Task):
 
 @lru_cache(8)
 def _shuffled(path: str, prompt_column: str, answer_column: str, data_seed: int) -> tuple[Example, ...]:
-    """The first row of every prompt, sorted by a hash of the prompt's text."""
+    """The first row of every prompt, sorted by a hash of the prompt's text; a process reads a file once."""
     first: dict[str, Example] = {}
     for number, (prompt, answer) in enumerate(rows(Path(path), columns=(prompt_column, answer_column)), start=1):
         first.setdefault(prompt, Example(f"row-{number}", prompt, answer))

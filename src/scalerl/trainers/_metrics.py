@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -54,4 +53,4 @@ def finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def _joined(tensors: Sequence[Tensor]) -> NDArray[np.float64]:
-    return torch.cat([torch.empty(0), *tensors]).double().cpu().numpy()
+    return np.concatenate([np.zeros(0), *(tensor.double().cpu().numpy() for tensor in tensors)])

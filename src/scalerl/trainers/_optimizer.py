@@ -3,7 +3,7 @@
     m = b1 m + (1 - b1) g        v = b2 v + (1 - b2) g^2        w = (1 - lr * decay) w - lr * m^ / (sqrt(v^) + eps)
 
 m^ and v^ are corrected for their start at 0 (arXiv 1711.05101, algorithm 2). Only matrices decay, embeddings included: gains
-of norms and biases do not. A bf16 weight of .02 cannot take a step below 4e-5, which a learning rate of 5e-7 never makes: such
+of norms and biases do not. A bf16 weight of .02 cannot take a step below 6e-5, which a learning rate of 5e-7 never makes: such
 weights get an fp32 master copy, whose rounding the body computes with; gradients are summed in fp32 too.
 """
 

@@ -32,4 +32,11 @@ class Fsdp2(Trainer):
         meter: Meter,  # noqa: ARG002
     ) -> Learner:
         """Refused: its settings can be planned with, but it does not run yet."""
-        raise UsageError("the trainer 'fsdp2' does not run yet", where="recipe: trainer.type", remedy="choose 'single'")
+        raise self._not_yet()
+
+    def check_usable(self) -> None:
+        """It is not."""
+        raise self._not_yet()
+
+    def _not_yet(self) -> UsageError:
+        return UsageError("the trainer 'fsdp2' does not run yet", where="trainer.type", remedy="choose 'single'")

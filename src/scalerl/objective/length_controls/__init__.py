@@ -22,6 +22,11 @@ class LengthControl(Component, family="length_controls"):
         """What is inserted into a completion that is interrupted; empty where none ever is."""
         return ""
 
+    @property
+    def thinking_end(self) -> str:
+        """What ends thinking by itself: a completion that holds it is not interrupted; empty where none is spared."""
+        return ""
+
     def interrupts_after(self, draws: NDArray[np.float64]) -> NDArray[np.int64] | None:
         """Tokens after which each completion is interrupted if it has not stopped by then; None where none ever is.
 

@@ -21,6 +21,9 @@ class Interruption(LengthControl):
     """What is inserted; it is tokenised once and its ids are kept in the run."""
     answer_tokens: int = Field(gt=0, examples=[2048])
     """Tokens that may follow the phrase."""
+    ends_thinking: str = Field(default="", examples=["</think>"])
+    """What ends thinking by itself: a completion that holds it is not interrupted. Empty: every completion that has not stopped
+    by then is."""
 
     @property
     def least_completion_tokens(self) -> int:
@@ -31,6 +34,11 @@ class Interruption(LengthControl):
     def insertion(self) -> str:
         """The phrase."""
         return self.phrase
+
+    @property
+    def thinking_end(self) -> str:
+        """What ends thinking by itself."""
+        return self.ends_thinking
 
     def interrupts_after(self, draws: NDArray[np.float64]) -> NDArray[np.int64]:
         """least + floor(draw x (largest - least + 1)) for each draw, so that both ends are as likely as any other."""

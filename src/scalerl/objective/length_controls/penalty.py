@@ -3,7 +3,9 @@
 penalty = clip((limit_tokens - length) / margin_tokens - 1, -1, 0), added to the score of correct completions only
 """
 
-from pydantic import Field
+from typing import Self
+
+from pydantic import Field, model_validator
 
 from scalerl.objective.length_controls import LengthControl
 from scalerl.records.rollout import Score
@@ -22,3 +24,11 @@ class Penalty(LengthControl):
         if score.value is None or not score.passed:
             return score.value
         return score.value + min(max((self.limit_tokens - num_tokens) / self.margin_tokens - 1.0, -1.0), 0.0)
+
+    @model_validator(mode="after")
+    def _free_at_first(self) -> Self:
+        if self.margin_tokens > self.limit_tokens:
+            raise ValueError(
+                f"margin_tokens {self.margin_tokens} is more than limit_tokens {self.limit_tokens}: an empty completion would pay"
+            )
+        return self

@@ -49,12 +49,13 @@
       { ...across, type: "rect", y0: ceiling.low, y1: ceiling.high, line: { width: 0 }, fillcolor: colour("ceiling-band") },
       { ...across, type: "line", y0: ceiling.value, y1: ceiling.value, line: { color: colour("ceiling"), width: 1.5, dash: "dot" } },
     ] : [];
-    const annotations = ceiling ? [{ xref: "paper", x: 0, xanchor: "left", y: ceiling.value, yanchor: "bottom", showarrow: false,
-                                     text: `ceiling ${+ceiling.value.toPrecision(3)}`, font: { color: colour("ceiling") } }] : [];
+    const label = (name, value, above) => ({ xref: "paper", x: 0, xanchor: "left", y: value, yanchor: above ? "bottom" : "top", showarrow: false,
+                                             text: `${name} ${+value.toPrecision(3)}`, font: { color: colour(name === "ceiling" ? "ceiling" : "proved") } });
+    const provedIsAbove = data.proved !== null && ceiling && data.proved > ceiling.value; // neither line may cross the other's label
+    const annotations = ceiling ? [label("ceiling", ceiling.value, !provedIsAbove)] : [];
     if (data.proved !== null) {
       shapes.push({ ...across, type: "line", y0: data.proved, y1: data.proved, line: { color: colour("proved"), width: 1.5, dash: "longdash" } });
-      annotations.push({ xref: "paper", x: 0, xanchor: "left", y: data.proved, yanchor: "top", showarrow: false,
-                         text: `proved ceiling ${+data.proved.toPrecision(3)}`, font: { color: colour("proved") } });
+      annotations.push(label("proved ceiling", data.proved, provedIsAbove));
     }
     return { traces, layout: { shapes, annotations, yaxis: { title: { text: plain(data.metric) }, range: data.rewards } }, data };
   }
@@ -108,7 +109,7 @@
     const kind = (name) => (name.startsWith("idle") ? "earlier" : name === "unbooked" ? "bad" : "law");
     const trace = { x: run.costs.x, y: run.costs.y.map(plain), type: "bar", orientation: "h", marker: { color: run.costs.y.map((name) => colour(kind(name))) },
                     hovertemplate: "%{y}: %{x:.4~g} device-seconds<extra></extra>" };
-    return { traces: [trace], layout: { showlegend: false, bargap: 0.25, xaxis: counted("device-seconds"), yaxis: { autorange: "reversed", ticksuffix: " " } } };
+    return { traces: [trace], layout: { showlegend: false, bargap: 0.25, xaxis: counted("device-seconds"), yaxis: { autorange: "reversed", ticksuffix: " ", dtick: 1 } } };
   }
 
   const ofRuns = { step, ages, costs };
@@ -123,6 +124,7 @@
     const numRows = Math.ceil(numNamed / Math.max(1, Math.floor(frame.clientWidth / LEGEND_ENTRY_PX)));
     // The legend takes its rows from below the plot: more of them make the frame higher, not the plot lower.
     if (frame.dataset.plot === "comparison") frame.style.height = `calc(25rem + ${numRows * LEGEND_ROW_PX}px)`;
+    if (frame.dataset.plot === "costs") frame.style.height = `${4 + 1.4 * traces[0].y.length}rem`; // every bar has its name
     const axis = { gridcolor: colour("grid"), linecolor: colour("rule"), zeroline: false, automargin: true };
     const type = frame.dataset.axis || "log";
     const nticks = type === "log" || frame.clientWidth < 500 ? 4 : 8; // on a log axis Plotly then labels 1, 2 and 5

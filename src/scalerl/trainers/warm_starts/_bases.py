@@ -15,17 +15,17 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from scalerl.accounting.meter import Meter
-from scalerl.core.errors import ScalerlError
+from scalerl.core.errors import DataError, ScalerlError
 from scalerl.models import Model
 from scalerl.models.checkpoint import Checkpoint
 from scalerl.records.cost import Activity
-from scalerl.tasks import Task
+from scalerl.tasks import Split, Task
 from scalerl.trainers._folders import sync, written
 from scalerl.trainers.warm_starts import WarmStart
 
@@ -44,11 +44,12 @@ def base(
 
     Raises:
         ScalerlError: the model cannot be built, the warm start cannot be run, or `bases` cannot be written to.
+        DataError: the base in the cache is damaged.
     """
     made_by = {
         "model": model.selection() | _files_of(model),
-        "task": task.selection(),
-        "warm_start": None if warm_start is None else warm_start.selection(),
+        "task": task.selection() | {"alphabet": task.alphabet()},
+        "warm_start": None if warm_start is None else warm_start.selection() | {"examples": _digest(task)},
         "seed": seed,
         **{library: version(library) for library in _LIBRARIES},
     }
@@ -71,6 +72,12 @@ def base(
     return folder
 
 
+def _digest(task: Task) -> str:
+    """A hash of what is demonstrated: a file, or another version of the package that makes it, may change under one setting."""
+    texts = [(example.text, example.answer) for example in task.examples(Split.TRAIN)]
+    return hashlib.blake2b(json.dumps(texts).encode(), digest_size=8).hexdigest()
+
+
 def _files_of(model: Model) -> dict[str, Any]:
     """The files of a local checkpoint with size and time of change, so that one written over makes another base."""
     if not isinstance(model, Checkpoint) or not Path(model.path).is_dir():
@@ -80,31 +87,37 @@ def _files_of(model: Model) -> dict[str, Any]:
 
 
 def _book_again(folder: Path, *, meter: Meter) -> None:
-    with meter.doing(Activity.WARM_START, _FROM_CACHE):
-        cost = json.loads((folder / BASE_FILE).read_text())["cost"]
-    amounts = {name: cost[name] for name in ("flops", "overhead_flops", "tokens")}
+    try:
+        with meter.doing(Activity.WARM_START, _FROM_CACHE):
+            cost = json.loads((folder / BASE_FILE).read_text())["cost"]
+        amounts = {name: cost[name] for name in ("flops", "overhead_flops", "tokens")}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise DataError(
+            f"its {BASE_FILE} does not say what this base cost", where=str(folder), remedy="remove the folder, so that it is made again"
+        ) from None
     meter.count(Activity.WARM_START, **amounts, detail=_FROM_CACHE)
 
 
 @contextmanager
 def _published(folder: Path) -> Iterator[Path]:
     """A folder to write into that becomes `folder` as a whole when the block ends, unless another run was faster."""
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    except OSError as error:
-        raise ScalerlError(
-            f"no base can be kept here ({error.strerror or error})", where=str(folder.parent), remedy="choose another folder for bases"
-        ) from None
-    with _locked(unfinished):
+    with ExitStack() as at_end:
         try:
-            yield unfinished
-            unfinished.chmod(0o755)
-            _rename(unfinished, folder)
-            sync(folder.parent)
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
-    _sweep(folder)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            # One run at a time, so that a folder which is not locked yet does not pass for that of a dead run.
+            with _locked(folder.parent, fcntl.LOCK_EX):
+                _sweep(folder.parent)
+                unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+                at_end.enter_context(_locked(unfinished, fcntl.LOCK_EX))
+        except OSError as error:
+            raise ScalerlError(
+                f"no base can be kept here ({error.strerror or error})", where=str(folder.parent), remedy="choose another folder for bases"
+            ) from None
+        at_end.callback(shutil.rmtree, unfinished, ignore_errors=True)
+        yield unfinished
+        unfinished.chmod(0o755)
+        _rename(unfinished, folder)
+        sync(folder.parent)
 
 
 def _rename(unfinished: Path, folder: Path) -> None:
@@ -116,21 +129,21 @@ def _rename(unfinished: Path, folder: Path) -> None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold a lock on `folder` that ends with this process, however it ends."""
+def _locked(folder: Path, how: int) -> Iterator[None]:
+    """Hold a lock on `folder` that ends with this process, however it ends; `how` says whether to wait for it (see flock)."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, how)
         yield
     finally:
         os.close(descriptor)
 
 
-def _sweep(folder: Path) -> None:
-    """Remove what processes that died while they made this base have left: unfinished folders that nobody locks."""
-    for left in folder.parent.glob(f".{folder.name}.*"):
+def _sweep(bases: Path) -> None:
+    """Remove what processes that died while they made a base have left: unfinished folders that nobody locks."""
+    for left in bases.glob(".*.*"):
         try:
-            with _locked(left):
+            with _locked(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
                 shutil.rmtree(left, ignore_errors=True)
         except OSError:
             continue

@@ -1,7 +1,8 @@
 """Supervised training on demonstrations: next-token cross entropy on their tokens and the end token.
 
 Which examples a step sees and how they are spoilt are functions of (seed, kind, place in the training) alone. The rate falls
-as half a cosine within each kind of steps; AdamW and clipping are those of RL.
+as half a cosine within each kind of steps; betas, weight decay and clipping are
+the defaults of RL, eps is the usual 1e-8 instead of its 1e-15. Prompts have the very tokens that RL samples from.
 """
 
 from __future__ import annotations
@@ -52,15 +53,16 @@ def imitate(settings: Demonstrations, policy: Policy, task: Task, *, seed: int, 
         UsageError: the task cannot write demonstrations.
         DataError: the tokenizer cannot write one.
     """
-    encode = lru_cache(_TEXTS_KEPT)(partial(policy.encode, where=f"task '{task.name()}'"))
+    where = f"task '{task.name()}'"
+    encode_prompt, encode = (lru_cache(_TEXTS_KEPT)(partial(method, where=where)) for method in (policy.encode_prompt, policy.encode))
     full = _Course("full", settings.steps, settings.learning_rate, Noise(error_rate=settings.error_rate))
-    messy_noise = Noise(error_rate=settings.error_rate, direct_share=settings.direct_share)
+    messy_noise = Noise(error_rate=settings.messy_error_rate, direct_share=settings.direct_share)
     messy = _Course("messy", settings.messy_steps, settings.messy_learning_rate, messy_noise)
     with meter.doing(Activity.WARM_START):
         optimizer = MasterAdamW(policy.module.named_parameters())
         for course in (full, messy):
             for step, texts in enumerate(_written(course, task, batch=settings.batch, seed=seed)):
-                rows = _rows(texts, encode=encode, end=policy.tokenizer.eos_token_id)
+                rows = _rows(texts, encode_prompt=encode_prompt, encode=encode, end=policy.tokenizer.eos_token_id)
                 _backward(policy, rows, optimizer=optimizer, meter=meter)
                 optimizer.update(course.learning_rate * (1.0 + math.cos(math.pi * step / course.steps)) / 2.0)
                 between()
@@ -93,9 +95,9 @@ def _demonstration(task: Task, examples: Sequence[Example], noise: Noise, draws:
     return example.text, text
 
 
-def _rows(texts: Sequence[tuple[str, str]], *, encode: _Encode, end: int) -> list[Row]:
+def _rows(texts: Sequence[tuple[str, str]], *, encode_prompt: _Encode, encode: _Encode, end: int) -> list[Row]:
     """One row per demonstration, closed by the end token; the weights make the loss a mean over the tokens of the step."""
-    pairs = [(encode(prompt), (*encode(demonstration), end)) for prompt, demonstration in texts]
+    pairs = [(encode_prompt(prompt), (*encode(demonstration), end)) for prompt, demonstration in texts]
     weight = 1.0 / sum(len(completion) for _, completion in pairs)
     return [Row.of(prompt, completion, weight=weight) for prompt, completion in pairs]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Demonstrations(WarmStart):
-    """First clean-ish full demonstrations, then messy ones that mostly answer at once."""
+    """First clean-ish full demonstrations, which teach the task, then messy ones, which spoil how often it is done right."""
 
     steps: int = Field(default=400, gt=0)
     """Steps on full demonstrations."""
@@ -27,7 +27,9 @@ class Demonstrations(WarmStart):
     learning_rate: float = Field(default=3e-3, gt=0.0)
     messy_learning_rate: float = Field(default=1e-3, gt=0.0)
     error_rate: float = Field(default=0.1, ge=0.0, lt=1.0)
-    """Probability that a step of a demonstration is wrong."""
+    """Probability that a step of a full demonstration is wrong."""
+    messy_error_rate: float = Field(default=0.1, ge=0.0, lt=1.0)
+    """The same of messy ones."""
     direct_share: float = Field(default=0.75, ge=0.0, le=1.0)
     """Share of the messy demonstrations that answer without thinking."""
 

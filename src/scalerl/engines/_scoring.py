@@ -14,6 +14,9 @@ from scalerl.engines._body import CachedBody
 from scalerl.models._policy import Policy
 from scalerl.records.cost import Activity
 
+_PROBE = "probe"
+"""What the books call it, on either side of a push."""
+
 
 @torch.no_grad()
 def score(policy: Policy, probe: Sequence[tuple[TokenIds, TokenIds]], *, temperature: float, meter: Meter) -> NDArray[np.float32]:
@@ -24,6 +27,13 @@ def score(policy: Policy, probe: Sequence[tuple[TokenIds, TokenIds]], *, tempera
     """
     if not probe:
         return np.zeros(0, np.float32)
+    with meter.doing(Activity.PUSH, _PROBE):
+        scored = _scored(policy, probe, temperature=temperature, meter=meter)
+    meter.count(Activity.PUSH, tokens=len(scored), detail=_PROBE)
+    return scored
+
+
+def _scored(policy: Policy, probe: Sequence[tuple[TokenIds, TokenIds]], *, temperature: float, meter: Meter) -> NDArray[np.float32]:
     everyone = np.arange(len(probe))
     prompts = [prompt for prompt, _ in probe]
     num_tokens = np.array([len(completion) for _, completion in probe])
@@ -31,7 +41,7 @@ def score(policy: Policy, probe: Sequence[tuple[TokenIds, TokenIds]], *, tempera
     is_token = np.arange(ids.shape[1]) < num_tokens[:, None]
     ids[is_token] = np.concatenate([completion for _, completion in probe])
 
-    body = CachedBody(policy, num_rows=len(probe), meter=meter)
+    body = CachedBody(policy, num_rows=len(probe), meter=meter, detail=_PROBE)
     hidden = body.whole(prompts, rows=everyone, sequence_of_row=everyone, activity=Activity.PUSH)[:, None]
     if ids.shape[1] > 1:
         starts = np.array([len(prompt) for prompt in prompts])
