@@ -420,3 +420,22 @@ def test_every_second_of_every_device_has_a_row_and_the_axis_never_runs_back(log
     if fold.tasks():
         compute = fold.curve("t", axis=DEVICE_HOURS).compute
         assert all(later >= earlier for earlier, later in itertools.pairwise(compute))
+
+
+def test_what_a_checkpoint_does_not_settle_is_waste_after_a_resume():
+    """Two groups of 20 tokens took 400 FLOPs; one is settled. The other is generated again, so its 200 FLOPs were for nothing."""
+    log = entries(
+        (0, RunStarted(recipe_hash="x", num_devices=1)),
+        (1, group(0)),
+        (2, group(1, costs=(cost("generator:0", GENERATE, 2.0, flops=400.0, tokens=40),))),
+        (3, StepFinished(step=1, version=1, trained=(0,), costs=(cost("trainer:0", TRAIN, 1.0, flops=60.0, tokens=20),))),
+        (4, CheckpointStarted(step=1)),
+        (6, Spent(costs=(cost("generator:0", GENERATE, 1.0, flops=10.0, tokens=1),))),
+        (9, Resumed(from_seq=4)),
+    )
+    spending = folded(LedgerFold(), log).spending
+    assert (spending.useful.flops, spending.useful.tokens) == (260.0, 40)
+    assert (spending.wasted.flops, spending.wasted.tokens) == (210.0, 21)
+    # A second resume from there finds nothing more to give up.
+    again = folded(LedgerFold(), [*log, RunEntry(7, 11.0, Resumed(from_seq=4))]).spending
+    assert (again.useful.flops, again.wasted.flops) == (260.0, 210.0)
