@@ -186,3 +186,13 @@ def test_the_terminal_says_the_same(report, width, encoding):
         assert part in text
     # 60 steps in 16 bars: no line breaks them.
     assert any("_" in line and "@" in line and len(line.split()[-1]) == 15 for line in text.splitlines()) or encoding != "ascii"
+
+
+def test_the_half_is_fitted_with_the_window_and_the_free_start_of_the_whole(tmp_path):
+    write_run(tmp_path / "run", num_steps=120)
+    (curve,) = read_curves(tmp_path / "run")
+    early = float(curve.compute[3])
+    half = run_report.half_way(fit(curve, r0="free", window=(early, np.inf)))
+    assert half is not None
+    assert half.fit.window[0] == early
+    assert half.fit.parameters["R0"].source == "fitted"

@@ -207,14 +207,18 @@ class RunReport:
 
 
 def half_way(fit: Fit) -> HalfWay | None:
-    """The forecast of the last point by the points up to half of its compute, with the same R0; None where they permit no fit."""
+    """The forecast of the last point by the points up to half of its compute, with the fit's R0 and early points; None without a fit."""
     curve = fit.curve
     if not len(curve) or fit.best is None:
         return None
     last = float(curve.compute[-1])
     given = fit.parameters.get("R0")
-    r0 = given.value if given is not None and given.source == "given" and given.value is not None else "measured"
-    half = fit_curve(curve, law=_law_asked_for(fit, fit.best), r0=r0, window=(0.0, 0.5 * last), level=fit.level, at=(last,))
+    r0: str | float = "measured"
+    if given is not None and given.source == "fitted":
+        r0 = "free"
+    elif given is not None and given.source == "given" and given.value is not None:
+        r0 = given.value
+    half = fit_curve(curve, law=_law_asked_for(fit, fit.best), r0=r0, window=(fit.window[0], 0.5 * last), level=fit.level, at=(last,))
     if not half.forecasts:
         return None
     named = replace(half, curve=replace(curve, name=f"{curve.name}, forecast from the first half of the compute"))
