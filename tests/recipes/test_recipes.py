@@ -164,14 +164,17 @@ def test_selecting_another_loss_drops_the_settings_of_the_one_before():
     assert recipe.objective.loss.selection() == {"type": "gspo", "clip_low": 0.2, "clip_high": 0.28}
 
 
+LAPTOP = resolve("scalerl", scale="laptop")
+
+
 @pytest.mark.parametrize(
     ("base", "override", "kept"),
     [
-        ("million-grpo", "engine=vllm", lambda recipe: (recipe.engine.kv, recipe.engine.slots) == ("reprefill", 256)),
+        ("million-grpo", "engine=vllm", lambda recipe: (recipe.engine.kv, recipe.engine.slots) == ("reprefill", LAPTOP.engine.slots)),
         ("million-grpo", "engine.type=vllm", lambda recipe: recipe.engine.kv == "reprefill"),
         ("baseline", 'model={type="checkpoint", path="x"}', lambda recipe: (recipe.model.head, recipe.model.dtype) == ("body", "float32")),
         ("baseline", "objective.advantage=leave_one_out", lambda recipe: recipe.objective.advantage.scale == "group"),
-        ("scalerl", "trainer=fsdp2", lambda recipe: recipe.trainer.optimizer.learning_rate == 3e-4),
+        ("scalerl", "trainer=fsdp2", lambda recipe: recipe.trainer.optimizer == LAPTOP.trainer.optimizer),
     ],
 )
 def test_selecting_another_component_keeps_what_the_family_shares(base, override, kept):
