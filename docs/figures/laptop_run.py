@@ -1,6 +1,6 @@
 """Writes the curve of a quickstart run as examples/data/laptop_run.csv, the data of a figure of the README.
 
-    python docs/figures/laptop_run.py runs/quickstart
+python docs/figures/laptop_run.py runs/quickstart
 """
 
 import csv
