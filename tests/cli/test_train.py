@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -32,11 +31,6 @@ def interrupting(journal, event):
 RunJournal.append = interrupting
 main()
 """
-
-
-@pytest.fixture(autouse=True, scope="session")
-def cache(tmp_path_factory):
-    os.environ["SCALERL_CACHE"] = str(tmp_path_factory.getbasetemp().parent / "scalerl-cache")
 
 
 def overridden(*more: str) -> list[str]:

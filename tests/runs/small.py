@@ -58,13 +58,13 @@ class Killer:
 
             Orchestrator._push = killed_while_pushing  # type: ignore[method-assign]
         if self.moment == "commit":
-            sync = checkpoints._sync
+            sync = checkpoints.sync
 
             def killed_before_renaming(folder: Path) -> None:
                 sync(folder)
                 self.kill()
 
-            checkpoints._sync = killed_before_renaming
+            checkpoints.sync = killed_before_renaming
         if self.moment == "append":
             write = os.write
 

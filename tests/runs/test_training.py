@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -27,12 +26,6 @@ from scalerl.runtimes.inline import Inline
 from scalerl.tasks import Split
 from scalerl.tasks.chain import Chain
 from tests.runs.small import small_recipe
-
-
-@pytest.fixture(autouse=True, scope="session")
-def cache(tmp_path_factory):
-    """Bases are made once per session, and never in the user's cache."""
-    os.environ["SCALERL_CACHE"] = str(tmp_path_factory.getbasetemp().parent / "scalerl-cache")
 
 
 @pytest.fixture

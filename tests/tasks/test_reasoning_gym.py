@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 from itertools import repeat
 from pathlib import Path
@@ -149,9 +148,8 @@ def test_every_other_data_set_of_the_package_makes_prompts_whose_gold_answers_sc
 
 
 @pytest.mark.slow
-def test_rl_raises_the_pass_rate_of_a_noisy_base_beyond_its_interval(tmp_path, monkeypatch):
+def test_rl_raises_the_pass_rate_of_a_noisy_base_beyond_its_interval(tmp_path):
     """`scalerl train scalerl --scale laptop-reasoning-gym`: about 100 CPU-seconds, half of them for the base."""
-    monkeypatch.setenv("SCALERL_CACHE", os.environ.get("SCALERL_CACHE", str(tmp_path / "cache")))
     folder = train(resolve("scalerl", scale="laptop-reasoning-gym"), tmp_path / "run").folder
     base, trained = pass_rates(folder)[0], pass_rates(folder)[-1]
     assert 0.3 < base < 0.6

@@ -86,8 +86,14 @@ class Component(Settings):
         """The component as a recipe writes it: its `type` and its settings."""
         return {"type": self.name(), **self.model_dump(mode="json", exclude_none=True)}
 
+    def why_unusable(self) -> UsageError | None:
+        """The error of a component that can be described but not put to work; None for one that can."""
+        return None
+
     def check_usable(self) -> None:
-        """Raise a UsageError if the component can be described but not put to work; called before a run spends anything."""
+        """Raise the error of `why_unusable`, if there is one; called before a run spends anything."""
+        if (error := self.why_unusable()) is not None:
+            raise error
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

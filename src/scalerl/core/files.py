@@ -9,6 +9,19 @@ from tempfile import NamedTemporaryFile
 from scalerl.core.errors import ScalerlError
 
 
+def sync(path: Path) -> None:
+    """Return when a file, or a folder's list of files, is on the disk.
+
+    Raises:
+        OSError: it is not there, or the disk is full.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a temporary file beside `path`, sync it and rename it to `path`.
 

@@ -23,11 +23,8 @@ class Vllm(Engine):
 
     def build(self, policy: Policy, *, control: LengthControl, completion_tokens: int, seed: int, meter: Meter) -> DecodeLoop:  # noqa: ARG002
         """Refused: a recipe can name this engine, but it does not run yet."""
-        raise self._not_yet()
+        raise self.why_unusable()
 
-    def check_usable(self) -> None:
-        """It is not."""
-        raise self._not_yet()
-
-    def _not_yet(self) -> UsageError:
+    def why_unusable(self) -> UsageError:
+        """It does not run yet."""
         return UsageError("the vLLM engine does not run yet", where="engine.type", remedy="choose 'embedded'")

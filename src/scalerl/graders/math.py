@@ -26,11 +26,8 @@ class Math(Grader):
         Raises:
             UsageError: always.
         """
-        raise self._not_yet()
+        raise self.why_unusable()
 
-    def check_usable(self) -> None:
-        """It is not."""
-        raise self._not_yet()
-
-    def _not_yet(self) -> UsageError:
+    def why_unusable(self) -> UsageError:
+        """It does not run yet."""
         return UsageError("it does not work yet", where=f"grader '{self.name()}'", remedy="choose 'exact' for answers of one spelling")

@@ -8,6 +8,7 @@ both use this class, so neither side can have it alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self, cast
 
@@ -97,7 +98,7 @@ class Policy:
         """A token to fill with; it is masked wherever it stands."""
         return int(self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else min(self.stop_ids, default=0))
 
-    @property
+    @cached_property
     def flops(self) -> ModelFlops:
         """What its passes cost: 2 per weight that a token meets, 4 per attention channel and pair (scores, weighted values)."""
         heads = self.config.num_attention_heads

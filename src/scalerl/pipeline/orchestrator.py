@@ -300,7 +300,7 @@ class Orchestrator:
         return Request(group, self._prompts.prompts[turn.index], turn.epoch, self.settings.group)
 
     def _move(self, group: int, place: Place) -> None:
-        """Move an outstanding group to another place; a final one settles its prompt."""
+        """Move an outstanding group to another place, and keep the census."""
         outstanding = self._outstanding[group]
         self.census[outstanding.place] -= 1
         self.census[place] += 1

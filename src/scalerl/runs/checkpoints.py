@@ -11,7 +11,6 @@ checkpoint is ahead of its log.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from scalerl.core.errors import ScalerlError
-from scalerl.core.files import write_atomically
+from scalerl.core.files import sync, write_atomically
 from scalerl.pipeline.orchestrator import LoopState
 from scalerl.recipes.recipe import Checkpoints
 
@@ -72,21 +71,19 @@ class CheckpointStore:
         for make_durable in self.before_commit:
             make_durable()
         try:
-            _sync(draft)
+            sync(draft)
             if final.exists():
                 # A resume from an older checkpoint has come here again.
                 final.rename(draft.with_suffix(".replaced"))
             draft.rename(final)
-            _sync(self.folder)
+            sync(self.folder)
             self._prune()
         except OSError as error:
             raise self._failed(error) from None
 
     def steps(self) -> list[int]:
         """The steps of the checkpoints that there are, in order."""
-        if not self.folder.is_dir():
-            return []
-        return sorted(int(match[1]) for path in self.folder.iterdir() if (match := _STEP.fullmatch(path.name)))
+        return list(checkpoints_in(self.folder))
 
     def latest(self, *, next_seq: int) -> Checkpoint | None:
         """The latest checkpoint whose event is among the first `next_seq` of the log; None if there is none."""
@@ -127,10 +124,8 @@ class CheckpointStore:
         )
 
 
-def _sync(folder: Path) -> None:
-    """Return when the entries of `folder` are on disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def checkpoints_in(folder: Path) -> dict[int, Path]:
+    """The checkpoints in a folder `checkpoints/` by their step, in order; none where there is no such folder."""
+    if not folder.is_dir():
+        return {}
+    return dict(sorted((int(match[1]), path) for path in folder.iterdir() if (match := _STEP.fullmatch(path.name))))

@@ -26,7 +26,7 @@ from scalerl.recipes import Recipe, resolve
 from scalerl.records.cost import Cost
 from scalerl.records.roles import Request
 from scalerl.records.rollout import Completion, Group
-from scalerl.runs.checkpoints import CHECKPOINTS_FOLDER
+from scalerl.runs.checkpoints import CHECKPOINTS_FOLDER, checkpoints_in
 from scalerl.runs.directory import RunDirectory
 from scalerl.runs.training import tokenized
 from scalerl.runtimes._grader import TaskGrader
@@ -91,10 +91,10 @@ def folder_of(checkpoint: Path) -> Path:
     """
     if not RunDirectory(checkpoint).manifest_path.is_file():
         return checkpoint
-    found = sorted((checkpoint / CHECKPOINTS_FOLDER).glob("step-*"))
+    found = checkpoints_in(checkpoint / CHECKPOINTS_FOLDER)
     if not found:
         raise UsageError("the run has no checkpoint yet", where=str(checkpoint), remedy="wait for its first one")
-    return found[-1]
+    return found[max(found)]
 
 
 def recipe_for(folder: Path, *, task: str | None = None, overrides: Sequence[str] = ()) -> Recipe:

@@ -11,7 +11,7 @@ from scalerl.accounting.spending import Spending
 from scalerl.core.events import Entry
 from scalerl.core.log_writer import LogWriter
 from scalerl.recipes.recipe import Budget
-from scalerl.records.events import Alarmed, CheckpointStarted, Evaluated, Event, Resumed, RunEntry
+from scalerl.records.events import Alarmed, CheckpointStarted, Evaluated, Event, Resumed, RunEnded, RunEntry
 
 Observer = Callable[[RunEntry], None]
 """Is told every entry, old ones of a resumed run included: a live display, a test."""
@@ -34,6 +34,8 @@ class RunJournal:
         self.stream: MetricsStream | None = None
         """Where rows go; attached once it is known which rows a resume takes back."""
         self.num_resumes = 0
+        self.ended: str | None = None
+        """Why the run is over, and was not resumed since."""
 
     def replay(self, entry: RunEntry) -> None:
         """Take in an event that the log has already."""
@@ -75,8 +77,11 @@ class RunJournal:
             self._stopped_by = f"the alarm {event.alarm}: {event.value:.4g}, limit {event.limit:.4g}"
         elif isinstance(event, CheckpointStarted):
             self._alarms_at[entry.seq] = (self._alarm_fold.state(), self._stopped_by)
+        elif isinstance(event, RunEnded):
+            self.ended = event.reason
         elif isinstance(event, Resumed):
             self.num_resumes += 1
+            self.ended = None
             state, self._stopped_by = self._alarms_at.get(event.from_seq, (AlarmFold().state(), None))
             self._alarm_fold = AlarmFold.restored(state)
         for observer in self._observers:

@@ -25,7 +25,7 @@ from scalerl.core.errors import DataError, ScalerlError, StoppedError, UsageErro
 from scalerl.pipeline.orchestrator import LoopSettings, LoopState, Orchestrator
 from scalerl.pipeline.prompt_queue import PromptQueue
 from scalerl.recipes import Recipe
-from scalerl.records.events import BaseReady, Resumed, RunEnded, RunStarted, Spent
+from scalerl.records.events import BaseReady, Resumed, RunStarted, Spent
 from scalerl.records.rollout import Group, Prompt
 from scalerl.runs.checkpoints import Checkpoint, CheckpointStore
 from scalerl.runs.directory import RunDirectory
@@ -99,12 +99,10 @@ def _run(run: RunDirectory, *, observers: Sequence[Observer], say: Say, clock: C
     with ExitStack() as at_end:
         log = at_end.enter_context(run.writer(clock=clock))
         journal = RunJournal(log, budget=recipe.budget, alarms=recipe.alarms, observers=observers)
-        ended = None
         for entry in run.events():
             journal.replay(entry)
-            ended = entry.event if isinstance(entry.event, RunEnded) else ended if not isinstance(entry.event, Resumed) else None
-        if ended is not None and ended.reason != STOPPED:
-            raise UsageError(f"the run has ended: {ended.reason}", where=str(run.path), remedy="start another one with a larger budget")
+        if journal.ended not in (None, STOPPED):
+            raise UsageError(f"the run has ended: {journal.ended}", where=str(run.path), remedy="start another one with a larger budget")
         store = CheckpointStore(run.path, recipe.checkpoints)
         checkpoint = store.latest(next_seq=log.next_seq)
         state = LoopState() if checkpoint is None else checkpoint.state

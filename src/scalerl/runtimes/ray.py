@@ -17,11 +17,8 @@ class Ray(Runtime):
 
     def launch(self, setup: Setup, *, clock: Clock) -> AbstractAsyncContextManager[Roles]:  # noqa: ARG002
         """Refuse: it can be described and planned, not run."""
-        raise self._not_yet()
+        raise self.why_unusable()
 
-    def check_usable(self) -> None:
-        """It is not."""
-        raise self._not_yet()
-
-    def _not_yet(self) -> UsageError:
+    def why_unusable(self) -> UsageError:
+        """It does not run yet."""
         return UsageError("the ray runtime does not run yet", where="runtime.type", remedy="choose 'processes'")

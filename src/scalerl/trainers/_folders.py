@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from scalerl.core.errors import ScalerlError
+from scalerl.core.files import sync
 
 
 @contextmanager
@@ -28,12 +28,3 @@ def written(folder: Path) -> Iterator[None]:
         raise ScalerlError(
             f"the model cannot be written ({reason})", where=str(folder), remedy="make room, or choose a folder that may be written to"
         ) from None
-
-
-def sync(path: Path) -> None:
-    """Wait until a file, or a folder's list of files, is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -17,8 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from scalerl.accounting.flops import ModelFlops, causal_pairs
+from scalerl.accounting.meter import Meter
 from scalerl.objective.advantages import Advantage
 from scalerl.objective.aggregations import Aggregation
+from scalerl.records.cost import Activity
 from scalerl.records.rollout import Batch, Completion
 
 BACKWARD_PER_FORWARD = 2
@@ -78,6 +80,12 @@ class MicroBatch:
     def spread(self, values: Tensor) -> Tensor:
         """(N, T) with the (M,) `values` of the trainable tokens at their places, and 0 elsewhere."""
         return values.new_zeros(self.mask.shape).masked_scatter(self.mask, values)
+
+    def book(self, meter: Meter, activity: Activity, *, flops: ModelFlops) -> None:
+        """Count a forward and a backward pass on these rows, and the trainable tokens."""
+        useful, padding = self.forward_flops(flops)
+        passes = 1 + BACKWARD_PER_FORWARD
+        meter.count(activity, flops=passes * useful, overhead_flops=passes * padding, tokens=len(self.targets))
 
     def forward_flops(self, flops: ModelFlops) -> tuple[float, float]:
         """FLOPs of one forward pass: on tokens, and on padding."""

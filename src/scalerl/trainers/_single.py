@@ -32,7 +32,7 @@ from scalerl.trainers._folders import written
 from scalerl.trainers._log_probs import log_probs
 from scalerl.trainers._metrics import TokenValues, finite, token_metrics
 from scalerl.trainers._optimizer import MasterAdamW
-from scalerl.trainers._rows import BACKWARD_PER_FORWARD, MicroBatch, Row, batch_rows, cut, pad
+from scalerl.trainers._rows import MicroBatch, Row, batch_rows, cut, pad
 
 OPTIMIZER_FILE = "optimizer.safetensors"
 STATE_FILE = "trainer.json"
@@ -157,9 +157,7 @@ class SingleLearner:
         loss = -(batch.weights * objective_NT).sum()
         loss.backward()
         self._optimizer.absorb()
-        useful, padding = batch.forward_flops(self._policy.flops)
-        passes = 1 + BACKWARD_PER_FORWARD
-        self._meter.count(Activity.TRAIN, flops=passes * useful, overhead_flops=passes * padding, tokens=len(chosen))
+        batch.book(self._meter, Activity.TRAIN, flops=self._policy.flops)
         clipped_NT = self._loss.clipped(log_probs_NT.detach(), *known)
         return loss.detach(), TokenValues(chosen.detach(), batch.behaviour[batch.mask], entropy, clipped_NT[batch.mask])
 

@@ -32,11 +32,8 @@ class Fsdp2(Trainer):
         meter: Meter,  # noqa: ARG002
     ) -> Learner:
         """Refused: its settings can be planned with, but it does not run yet."""
-        raise self._not_yet()
+        raise self.why_unusable()
 
-    def check_usable(self) -> None:
-        """It is not."""
-        raise self._not_yet()
-
-    def _not_yet(self) -> UsageError:
+    def why_unusable(self) -> UsageError:
+        """It does not run yet."""
         return UsageError("the trainer 'fsdp2' does not run yet", where="trainer.type", remedy="choose 'single'")

@@ -22,11 +22,12 @@ from typing import Any
 
 from scalerl.accounting.meter import Meter
 from scalerl.core.errors import DataError, ScalerlError
+from scalerl.core.files import sync
 from scalerl.models import Model
 from scalerl.models.checkpoint import Checkpoint
 from scalerl.records.cost import Activity
 from scalerl.tasks import Split, Task
-from scalerl.trainers._folders import sync, written
+from scalerl.trainers._folders import written
 from scalerl.trainers.warm_starts import WarmStart
 
 BASE_FILE = "base.json"

@@ -23,7 +23,7 @@ from scalerl.records.cost import Activity
 from scalerl.tasks import Example, Noise, Split, Task
 from scalerl.trainers._log_probs import log_probs
 from scalerl.trainers._optimizer import MasterAdamW
-from scalerl.trainers._rows import BACKWARD_PER_FORWARD, Row, cut, pad
+from scalerl.trainers._rows import Row, cut, pad
 from scalerl.trainers.warm_starts.demonstrations import Demonstrations
 
 _MICRO_BATCH_TOKENS = 1024
@@ -109,6 +109,4 @@ def _backward(policy: Policy, rows: Sequence[Row], *, optimizer: MasterAdamW, me
         loss = -(batch.weights * batch.spread(chosen)).sum()
         loss.backward()
         optimizer.absorb()
-        useful, padding = batch.forward_flops(policy.flops)
-        passes = 1 + BACKWARD_PER_FORWARD
-        meter.count(Activity.WARM_START, flops=passes * useful, overhead_flops=passes * padding, tokens=len(chosen))
+        batch.book(meter, Activity.WARM_START, flops=policy.flops)
