@@ -11,14 +11,14 @@ from scalerl.curves.laws.sigmoid import Sigmoid
 from scalerl.records.curve import Curve
 
 
-class Exponential(Law):
-    """mean = A - (A - R0) exp(-C / c)."""
+class HalfLife(Law):
+    """mean = A - (A - R0) 2^(-C / h)."""
 
     def parameters(self, log_last):
-        return (Parameter("c", -1.0, log_last + math.log(10.0), is_compute=True),)
+        return (Parameter("h", -1.0, log_last + math.log(10.0), is_compute=True),)
 
-    def progress(self, log_compute, log_c):
-        return -np.expm1(-np.exp(log_compute - log_c))
+    def progress(self, log_compute, log_h):
+        return -np.expm1(-math.log(2.0) * np.exp(log_compute - log_h))
 
 
 @pytest.mark.parametrize("name", Law.family.names())
@@ -44,10 +44,10 @@ def test_priors_integrate_to_one():
 
 def test_a_new_law_is_one_short_class():
     compute = np.linspace(0.0, 400.0, 21)
-    reward = 0.65 - 0.45 * np.exp(-compute / 80.0) + np.random.default_rng(2).normal(0.0, 0.002, 21)
-    answer = fit(Curve.of("exponential", STEPS, compute, reward), law=Exponential(), at=(4_000.0,))
+    reward = 0.65 - 0.45 * 2.0 ** (-compute / 80.0) + np.random.default_rng(2).normal(0.0, 0.002, 21)
+    answer = fit(Curve.of("halving", STEPS, compute, reward), law=HalfLife(), at=(4_000.0,))
     assert answer.status is Status.OK
-    for name, truth in (("R0", 0.20), ("A", 0.65), ("c", 80.0)):
+    for name, truth in (("R0", 0.20), ("A", 0.65), ("h", 80.0)):
         estimate = answer.parameters[name]
         assert estimate.low < truth < estimate.high
         assert estimate.value == pytest.approx(truth, rel=0.03)

@@ -25,6 +25,54 @@ def test_held_out_evaluation_comes_before_training_reward(tmp_path):
     assert said(curve.notes, "'val/acc'", "held-out", "also there: 'reward'")
 
 
+def evaluated(path, *columns):
+    """A log of three evaluations, rising in each column."""
+    return jsonl(path, [{"step": step, "tokens": 10 * step} | dict.fromkeys(columns, step / 10) for step in (1, 2, 3)])
+
+
+@pytest.mark.parametrize(
+    ("columns", "curves"),
+    [
+        (["eval/math/acc", "eval/code/acc"], {"code": "eval/code/acc", "math": "eval/math/acc"}),
+        (["eval/math/acc", "eval/code/acc", "eval/acc"], {"code": "eval/code/acc", "math": "eval/math/acc"}),
+        (["eval/math/acc", "eval/code/acc", "eval/all/acc"], {"code": "eval/code/acc", "math": "eval/math/acc"}),
+        (["eval/math/pass@1", "eval/math/pass@8", "eval/gsm8k/pass@1"], {"gsm8k": "eval/gsm8k/pass@1", "math": "eval/math/pass@1"}),
+        (["math/eval/acc", "code/eval/acc"], {"code": "code/eval/acc", "math": "math/eval/acc"}),
+        (["eval/math/acc", "eval/acc"], {"log": "eval/acc"}),
+        (["eval/acc", "eval/format_acc", "eval/answer_acc"], {"log": "eval/acc"}),
+        (["val_acc", "eval/reward", "train/reward"], {"log": "eval/reward"}),
+    ],
+)
+def test_each_held_out_data_set_is_a_curve(tmp_path, columns, curves):
+    found = read_curves(evaluated(tmp_path / "log.jsonl", *columns))
+    assert {curve.name: curve.metric for curve in found} == curves
+    left_out = [name for name in columns if name not in curves.values()]
+    assert all(said(curve.notes, f"'{name}'") for curve in found for name in left_out)
+
+
+def test_data_sets_and_runs_make_a_curve_each(tmp_path):
+    rows = [{"seed": seed, "step": 1, "eval/math/acc": 0.1} for seed in (0, 1)] + [{"seed": 0, "step": 2, "eval/code/acc": 40.0}]
+    curves = read_curves(jsonl(tmp_path / "log.jsonl", rows), choice=Choice.of(by="seed"))
+    assert [(curve.name, curve.bounds) for curve in curves] == [
+        ("seed=0 / math", (0.0, 1.0)),
+        ("seed=0 / code", (0.0, 100.0)),
+        ("seed=1 / math", (0.0, 1.0)),
+    ]
+    assert said(curves[0].notes, "'seed=1 / code' has no points and was left out")
+
+
+def test_a_name_without_end_is_nobodys(tmp_path):
+    path = evaluated(tmp_path / "log.jsonl", "eval/a_test-" * 10_000 + "x", "reward")
+    assert read_curves(path)[0].metric == "reward"
+
+
+def test_what_was_not_taken_is_named_when_columns_are_asked_for_too(tmp_path):
+    path = evaluated(tmp_path / "log.jsonl", "eval/acc", "reward")
+    (curve,) = read_curves(path, choice=Choice(x="step", y="reward"))
+    assert said(curve.notes, "compute: 'step', in steps", "also there: 'tokens'")
+    assert said(curve.notes, "reward: 'reward', the TRAINING reward, as asked (also there: 'eval/acc')")
+
+
 @pytest.mark.parametrize(
     ("columns", "axis", "text_of_column"),
     [

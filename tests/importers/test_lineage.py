@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scalerl.core.errors import DataError
 from scalerl.core.units import SECONDS, STEPS
 from scalerl.importers import Choice, read_curves
 from scalerl.importers.tables.lineage import follow
@@ -79,6 +80,21 @@ def test_an_evaluation_logged_late_is_no_resume(tmp_path):
     assert (curve.compute.tolist(), curve.reward.tolist(), curve.wasted_compute) == ([5.0], [0.4], 0.0)
 
 
+def test_an_evaluation_logged_late_is_no_resume_on_the_axis_of_steps_either(tmp_path):
+    rows = [{"step": 1, "loss": 5.0}, {"step": 2, "loss": 5.0}, {"step": 1, "eval/acc": 0.4}, {"step": 3, "loss": 5.0, "eval/acc": 0.5}]
+    (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", rows))
+    assert (curve.axis, curve.compute.tolist(), curve.reward.tolist(), curve.wasted_compute) == (STEPS, [1.0, 3.0], [0.4, 0.5], 0.0)
+
+
+def test_i2_the_log_of_a_resumed_process_alone_starts_late(tmp_path):
+    rows = [{"step": step, "elapsed_s": 10.0 * (step - 2000), "eval/acc": 0.5} for step in range(2001, 2010)]
+    (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", rows))
+    assert curve.compute.tolist() == [10.0 * step for step in range(2001, 2010)]
+    assert said(curve.notes, "the log starts at step 2001: the steps before are counted at the rate of its first rows")
+    (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", [{**row, "elapsed_s": row["elapsed_s"] + 20000.0} for row in rows]))
+    assert curve.compute[0] == 20010.0
+
+
 def test_an_evaluation_between_two_counts_lies_between_them(tmp_path):
     rows = [{"step": 10, "gpu_hours": 100.0}, {"step": 15, "eval/acc": 0.4}, {"step": 20, "gpu_hours": 140.0}]
     (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", rows))
@@ -106,6 +122,12 @@ def test_an_evaluation_before_step_zero_has_cost_nothing(tmp_path):
     rows = [{"step": step, "gpu_hours": 4.0 + step, "test/env/all/reward/total": 0.1 * step} for step in (0, 1, 2)]
     (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", rows))
     assert curve.compute.tolist() == [0.0, 4.0, 5.0]
+
+
+def test_absurd_compute_is_one_sentence(tmp_path):
+    rows = [{"step": step, "step_time": 1e308, "eval/acc": 0.1} for step in (10, 20, 5)]
+    with pytest.raises(DataError, match="'step_time' adds up to more than a number can hold; choose another with --x"):
+        read_curves(jsonl(tmp_path / "log.jsonl", rows))
 
 
 def test_compute_that_is_no_number_is_counted(tmp_path):

@@ -120,7 +120,7 @@ def odd_jsonl():
     return st.lists(ROWS, max_size=10).map(lambda rows: "\n".join(map(json.dumps, rows)).encode())
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     content=st.binary(max_size=200) | damaged(VALID_JSONL) | damaged(VALID_CSV) | ragged_csv() | odd_jsonl(),
     name=st.sampled_from(["log", "log.csv", "log.jsonl", "log.tsv"]),

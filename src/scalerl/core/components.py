@@ -160,7 +160,7 @@ class Family:
 
     def classes(self) -> dict[str, type[Any]]:
         """Every component class by name. Imports them all: for tests and listings."""
-        return {name: self.get(name) for name in self.names()}
+        return {name: self._component_of(self._imported(module)) for name, module in self.modules().items()}
 
     def select(self, selection: str | Mapping[str, Any]) -> Any:
         """The component that a recipe writes as `"name"` or `{"type": "name", **settings}`.

@@ -58,12 +58,12 @@ class Sniff(IntEnum):
 class Importer(Component, family="importers"):
     """Reads one log format; stateless, light to import."""
 
-    example: ClassVar[Mapping[str, bytes]]
-    """A tiny log with at least three evaluations: content by file name, in one folder if there are several."""
+    example: ClassVar[Mapping[str, bytes]] = {}
+    """A tiny log with at least three evaluations: content by file name, in one folder if there are several; none on a server."""
 
     @abstractmethod
     def sniff(self, path: Path, head: bytes) -> Sniff:
-        """Whether `path` is such a log: a file with its first 64 KiB as `head`, or a folder with an empty `head`."""
+        """Whether `path` is such a log: a file with its first 64 KiB as `head`; else `head` is empty, and `path` a folder or an address."""
 
     @abstractmethod
     def read(self, path: Path, labels: AbstractSet[str]) -> Table:
@@ -118,10 +118,6 @@ def _importer_of(path: Path) -> Importer:
     Raises:
         DataError: none of them knows it.
     """
-    if not path.exists():
-        raise DataError("there is no such file or folder", where=str(path), remedy="check the path")
-    if not path.is_dir() and not path.is_file():
-        raise DataError("it is neither a file nor a folder", where=str(path), remedy="save the stream to a file first")
     head = _head_of(path)
     if path.is_file() and not head.strip(b"\0 \r\n\t"):
         raise DataError("the file is empty", where=str(path), remedy="check that the run wrote its log there")
@@ -132,7 +128,7 @@ def _importer_of(path: Path) -> Importer:
 
 
 def _head_of(path: Path) -> bytes:
-    if path.is_dir():
+    if not path.is_file():
         return b""
     with path.open("rb") as file:
         return file.read(_HEAD_BYTES)
@@ -144,9 +140,13 @@ def _surest(path: Path, head: bytes) -> tuple[Sniff, Importer]:
 
 
 def _unknown_log(path: Path) -> DataError:
+    if not path.exists():
+        return DataError("there is no such file or folder", where=str(path), remedy="check the path")
     formats = "formats that are read: " + ", ".join(Importer.family.names())
     if path.is_file():
         return DataError("it is no log in a known format", where=str(path), remedy=formats)
+    if not path.is_dir():
+        return DataError("it is neither a file nor a folder", where=str(path), remedy="save the stream to a file first")
     files = [child for child in sorted(path.iterdir()) if child.is_file() and _surest(child, _head_of(child))[0] >= Sniff.LIKELY]
     if files:
         return DataError("it is a folder, not a log", where=str(path), remedy="give " + " or ".join(str(file) for file in files[:3]))

@@ -19,6 +19,7 @@ from pathlib import Path
 from scalerl.core.errors import DataError
 from scalerl.core.units import counted
 from scalerl.importers import Importer, Sniff, Table, TableBuilder
+from scalerl.importers._runs import RUN
 from scalerl.importers.tables.table import number_of
 
 _DELIMITERS = ",;\t"
@@ -27,8 +28,6 @@ _UNFINISHED = (".", "-", "+", "e", "E")
 _END = "\x04"
 """Stands behind the last line."""
 _SEPARATOR, _MIN, _MAX = " - ", "__MIN", "__MAX"
-_RUN = "run"
-"""Label column that holds the run's name in a table made of a chart."""
 
 
 class Csv(Importer):
@@ -89,10 +88,10 @@ def _table(records: Iterator[tuple[int, list[str]]], labels: AbstractSet[str], p
     notes: list[str] = []
     rows = _fitting_rows(records, len(header), notes, is_ended=_ends_with_a_line(path))
     if _is_wandb_chart(header):
-        table = TableBuilder({*labels, _RUN})
+        table = TableBuilder({*labels, RUN})
         for cells in _wandb_chart_rows(header, rows):
             table.add(cells)
-        return table.build(by=(_RUN,), notes=notes)
+        return table.build(by=(RUN,), notes=notes)
     table = TableBuilder(labels)
     for row in rows:
         table.add(zip(header, row, strict=False))
@@ -158,4 +157,4 @@ def _wandb_chart_rows(header: list[str], rows: Iterable[list[str]]) -> Iterator[
         for run, columns in columns_of.items():
             cells = [(metric, row[place]) for place, metric in columns if place < len(row) and row[place]]
             if cells:
-                yield [(header[0], row[0]), (_RUN, run), *cells]
+                yield [(header[0], row[0]), (RUN, run), *cells]

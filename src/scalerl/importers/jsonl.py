@@ -3,24 +3,21 @@
     {"step": 10, "reward": 0.31, "timing_s": {"step": 41.2}}          nested names are joined: timing_s/step
     {"step": 10, "data": {"critic/score/mean": 0.31}}                 verl's file logger
 
-Python writes NaN and Infinity as bare words, which JSON does not know; such lines are read by the standard library.
 A line that is no object is counted and named; a last line without its end, which a killed run leaves, is cut, and so are
 the NUL bytes that a machine which went down may leave behind it.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from scalerl.core.errors import DataError
 from scalerl.core.units import counted
 from scalerl.importers import Importer, Sniff, Table, TableBuilder
+from scalerl.importers._json import decoded, flat
 
 _VERL_KEYS = {"step", "data"}
 
@@ -41,7 +38,7 @@ class Jsonl(Importer):
             return Sniff.NO
         if path.suffix.lower() in (".jsonl", ".ndjson"):
             return Sniff.LIKELY
-        return Sniff.PLAUSIBLE if isinstance(_decoded(lines[0]), dict) else Sniff.NO
+        return Sniff.PLAUSIBLE if isinstance(decoded(lines[0]), dict) else Sniff.NO
 
     def read(self, path: Path, labels: AbstractSet[str]) -> Table:
         """Every line that holds an object.
@@ -54,9 +51,9 @@ class Jsonl(Importer):
         line = b""
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
-                row = _decoded(line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\0"))
+                row = decoded(line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\0"))
                 if isinstance(row, dict):
-                    table.add(_flat(row))
+                    table.add(_cells(row))
                 elif line.strip():
                     num_bad, first_bad, last_bad = num_bad + 1, first_bad or number, number
         if not len(table):
@@ -70,31 +67,8 @@ class Jsonl(Importer):
         return table.build(notes=notes)
 
 
-_decode = msgspec.json.Decoder().decode
-
-
-def _decoded(line: bytes) -> Any:
-    """The value that a line holds; None if it holds none."""
-    try:
-        return _decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _flat(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """(name, cell) of every cell, with the names of nested objects joined by slashes."""
+def _cells(row: dict[str, Any]) -> Iterable[tuple[str, Any]]:
+    """(name, cell) of every cell, taken out of verl's envelope."""
     if row.keys() == _VERL_KEYS and isinstance(row["data"], dict):
-        yield "step", row["step"]
-        row = row["data"]
-    pending = [("", row)]
-    while pending:
-        prefix, cells = pending.pop()
-        for name, cell in cells.items():
-            if isinstance(cell, dict):
-                pending.append((f"{prefix}{name}/", cell))
-            else:
-                yield prefix + name, cell
+        return flat({"step": row["step"], **row["data"]})
+    return flat(row)

@@ -12,7 +12,7 @@ from scalerl.core.errors import ScalerlError
 from scalerl.importers import Importer, Sniff, list_columns, read_curves
 from scalerl.records.curve import Curve
 
-IMPORTERS = Importer.family.names()
+IMPORTERS = [name for name in Importer.family.names() if Importer.family.get(name).example]
 NUM_GARBLED = 200
 
 
@@ -21,6 +21,7 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """The importer's example: its one file, or the folder of its files."""
     importer = Importer.family.get(request.getfixturevalue("name"))
     for file, content in importer.example.items():
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_bytes(content)
     return tmp_path / next(iter(importer.example)) if len(importer.example) == 1 else tmp_path
 
@@ -38,7 +39,7 @@ def points(curves: list[Curve]) -> set[tuple[float, float]]:
 
 def largest_file(log: Path) -> Path:
     """The file that holds most of a log."""
-    return log if log.is_file() else max(log.iterdir(), key=lambda file: file.stat().st_size)
+    return log if log.is_file() else max((file for file in log.rglob("*") if file.is_file()), key=lambda file: file.stat().st_size)
 
 
 @pytest.mark.parametrize("name", IMPORTERS)

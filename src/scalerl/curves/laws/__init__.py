@@ -6,15 +6,15 @@ Every law has the form
 
 and is nothing but its progress S, 0 at no compute and 1 in the limit. The posterior treats start and A, in which the
 mean is linear, in closed form; a law declares only its nonlinear parameters, each with a prior on its logarithm.
-A new law is one file, e.g. `exponential.py` for mean = A - (A - R0) exp(-C / c):
+A new law is one file, e.g. `half_life.py` for mean = A - (A - R0) 2^(-C / h):
 
-    class Exponential(Law):
+    class HalfLife(Law):
         def parameters(self, log_last: float) -> tuple[Parameter, ...]:
-            return (Parameter("c", -1.0, log_last + math.log(10.0), is_compute=True),)
+            return (Parameter("h", -1.0, log_last + math.log(10.0), is_compute=True),)
 
         def progress(self, log_compute: FloatArray, *log_parameters: FloatArray) -> FloatArray:
-            (log_c,) = log_parameters
-            return -np.expm1(-np.exp(log_compute - log_c))
+            (log_h,) = log_parameters
+            return -np.expm1(-math.log(2.0) * np.exp(log_compute - log_h))
 
 Laws see log compute relative to the first point of positive compute, so that units of compute cannot matter: that
 point is at 0, the last one at `log_last`, and zero compute at -inf.
@@ -69,6 +69,10 @@ class Law(Component, family="laws"):
     """What the level at S = 0 is called. Only a level called R0, the reward at zero compute, can be given by the user."""
     reaches_zero: ClassVar[bool] = True
     """Whether S(0) = 0; a law that diverges there leaves points at zero compute out."""
+
+    def chance_of_early_phase(self) -> float:
+        """Prior probability that a fast early phase comes before the climb (`curves/regimes.py`): 0 where the law knows none."""
+        return 0.0
 
     @abstractmethod
     def parameters(self, log_last: float) -> tuple[Parameter, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from pydantic import Field
 from scipy.special import expit
 
 from scalerl.curves.laws import Law, Parameter
@@ -18,6 +19,12 @@ class Sigmoid(Law):
     """Median of the prior of B: printed fits of 8B models lie between 1.1 and 5, most near 2."""
     B_log_sd: float = 0.5
     """Standard deviation of log B."""
+    early_phase: float = Field(default=0.65, ge=0.0, lt=1.0)
+    """Prior probability that a fast early phase comes before the climb; 0 fits one regime alone."""
+
+    def chance_of_early_phase(self) -> float:
+        """As set."""
+        return self.early_phase
 
     def parameters(self, log_last: float) -> tuple[Parameter, ...]:
         """C_mid from a little before the first point to ten times the last, and B."""

@@ -14,8 +14,8 @@ from scalerl.core.errors import DataError, UsageError, unknown_name
 from scalerl.core.units import STEPS, counted, format_number
 from scalerl.importers.tables.choice import Choice
 from scalerl.importers.tables.compute import ComputeColumn, choose_compute, step_of
-from scalerl.importers.tables.lineage import Lineage, falls_often, follow, without_steps
-from scalerl.importers.tables.reward import RewardColumn, bounds_of, choose_reward
+from scalerl.importers.tables.lineage import Lineage, falls_often, follow, logged_late, without_steps
+from scalerl.importers.tables.reward import RewardColumn, bounds_of, choose_rewards
 from scalerl.importers.tables.table import Table, number_of
 from scalerl.importers.tables.vocabulary import GENERIC, recognise
 from scalerl.records.curve import Curve, FloatArray
@@ -49,15 +49,16 @@ class _Chosen:
     """The columns that become curves."""
 
     compute: ComputeColumn
-    reward: RewardColumn
+    rewards: tuple[RewardColumn, ...]
+    """One, or that of each held-out data set."""
     step: FloatArray | None
     """(num_rows,) optimizer step of each row, NaN where it logs none; None if the log counts no steps."""
     evaluated_before_step: bool
     """Whether the reward logged at a step comes before that step's update."""
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return (*self.reward.notes, *self.compute.notes)
+    def notes(self, *rewards: RewardColumn) -> tuple[str, ...]:
+        """What was chosen, with `rewards` of the rewards."""
+        return (*(note for reward in rewards for note in reward.notes), *self.compute.notes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +74,7 @@ class _Points:
 
 
 def curves_of(table: Table, choice: Choice, *, path: Path) -> list[Curve]:
-    """One curve, or one for each run in the log.
+    """One curve, or one for each run in the log and each data set that it evaluates.
 
     Raises:
         DataError: the columns hold no curve.
@@ -83,33 +84,49 @@ def curves_of(table: Table, choice: Choice, *, path: Path) -> list[Curve]:
     table = _filtered(table, choice, where=where)
     by = _splitting_columns(table, choice, where=where)
     with np.errstate(all="ignore"):  # absurd numbers overflow to infinity, which Curve.of refuses
-        chosen = _choose(table, choice, where=where)
+        chosen = _choose(table, choice, by, where=where)
         rows_of_runs = list(_runs(table, by, alone=" / ".join(value for _, value in choice.where) or path.stem))
-        runs = [_points(name, rows, chosen) for name, rows in rows_of_runs]
-    points = [run for run in runs if run.reward.size]
-    if not points:
-        raise DataError(
-            f"no row has both {chosen.compute.text} and '{chosen.reward.metric}'", where=where, remedy="choose others with --x and --y"
-        )
-    bounds, bounds_notes = bounds_of(np.concatenate([run.reward for run in points]), choice, chosen.reward.metric, where=where)
-    lost_notes = [f"'{run.name}' has no points and was left out" for run in runs if not run.reward.size]
+        runs = [(reward, _points(_name(run, reward, by), rows, chosen, reward)) for run, rows in rows_of_runs for reward in chosen.rewards]
+    if not any(points.reward.size for _, points in runs):
+        metrics = " or ".join(f"'{reward.metric}'" for reward in chosen.rewards)
+        raise DataError(f"no row has both {chosen.compute.text} and {metrics}", where=where, remedy="choose others with --x and --y")
+    if not all(math.isfinite(points.wasted) for _, points in runs):
+        raise DataError(f"{chosen.compute.text} adds up to more than a number can hold", where=where, remedy="choose another with --x")
+    lost_notes = [f"'{points.name}' has no points and was left out" for _, points in runs if not points.reward.size]
     if num_lost := table.num_rows - sum(rows.size for _, rows in rows_of_runs):
         lost_notes.append(f"{counted(num_lost, 'row')} left out: without a value in {' and '.join(by)}")
+    bounds_of_metric = {reward.metric: _bounds(reward, runs, choice, where=where) for reward, points in runs if points.reward.size}
     return [
         Curve.of(
-            run.name,
+            points.name,
             chosen.compute.axis,
-            run.compute,
-            run.reward,
-            trials=run.trials,
-            bounds=bounds,
-            metric=chosen.reward.metric,
+            points.compute,
+            points.reward,
+            trials=points.trials,
+            bounds=bounds_of_metric[reward.metric][0],
+            metric=reward.metric,
             source=where,
-            wasted_compute=run.wasted,
-            notes=(*chosen.notes, *table.notes, *run.notes, *bounds_notes, *lost_notes),
+            wasted_compute=points.wasted,
+            notes=(*chosen.notes(reward), *table.notes, *points.notes, *bounds_of_metric[reward.metric][1], *lost_notes),
         )
-        for run in points
+        for reward, points in runs
+        if points.reward.size
     ]
+
+
+def _name(run: str, reward: RewardColumn, by: tuple[str, ...]) -> str:
+    """What the curve of a reward in a run is called."""
+    if not reward.data_set:
+        return run
+    return f"{run} / {reward.data_set}" if by else reward.data_set
+
+
+def _bounds(
+    reward: RewardColumn, runs: list[tuple[RewardColumn, _Points]], choice: Choice, *, where: str
+) -> tuple[tuple[float, float], list[str]]:
+    """The bounds of a reward, which are the same in all runs, and what to say of them."""
+    rewards = np.concatenate([points.reward for other, points in runs if other is reward])
+    return bounds_of(rewards, choice, reward.metric, where=where)
 
 
 def listing_of(table: Table, choice: Choice, *, path: Path) -> Listing:
@@ -120,29 +137,28 @@ def listing_of(table: Table, choice: Choice, *, path: Path) -> Listing:
         first, last = (float(numbers[0]), float(numbers[-1])) if numbers.size else (None, None)
         facts.append(ColumnFacts(name, int(numbers.size), first, last, column.text))
     try:
-        notes = (*_choose(table, choice, where=str(path)).notes, *table.notes)
+        chosen = _choose(table, choice, (), where=str(path))
+        notes = (*chosen.notes(*chosen.rewards), *table.notes)
     except DataError as error:
         notes = (str(error),)
     return Listing(table.num_rows, tuple(facts), notes)
 
 
-def _choose(table: Table, choice: Choice, *, where: str) -> _Chosen:
+def _choose(table: Table, choice: Choice, by: tuple[str, ...], *, where: str) -> _Chosen:
     if not any(column.numbers.size for column in table.columns.values()):
         raise DataError("it holds no numbers", where=where, remedy="give the log of a training run")
     framework = recognise(table.columns)
     vocabularies = (framework, GENERIC) if framework else (GENERIC,)
-    reward = choose_reward(table, choice, vocabularies, where=where)
-    step = step_of(table, vocabularies)
+    rewards = choose_rewards(table, choice, vocabularies, where=where)
+    step = step_of(table, vocabularies, by=by)
     compute = choose_compute(table, choice, vocabularies, step, where=where)
-    if compute.text == f"'{reward.metric}'":
-        raise UsageError(
-            f"'{reward.metric}' is taken for both compute and reward", where=where, remedy="choose two columns with --x and --y"
-        )
+    if any(compute.text == f"'{reward.metric}'" for reward in rewards):
+        raise UsageError(f"{compute.text} is taken for both compute and reward", where=where, remedy="choose two columns with --x and --y")
     return _Chosen(
         compute=compute,
-        reward=reward,
-        step=None if step is None else step[1],
-        evaluated_before_step=reward.held_out and framework is not None and framework.held_out_before_step,
+        rewards=rewards,
+        step=None if step is None else step.values,
+        evaluated_before_step=rewards[0].held_out and framework is not None and framework.held_out_before_step,
     )
 
 
@@ -197,11 +213,11 @@ def _runs(table: Table, by: tuple[str, ...], *, alone: str) -> Iterator[tuple[st
         yield " / ".join(names), np.array(rows, dtype=np.int64)
 
 
-def _points(name: str, rows: NDArray[np.int64], chosen: _Chosen) -> _Points:
-    """The points of the run in `rows`."""
+def _points(name: str, rows: NDArray[np.int64], chosen: _Chosen, reward_column: RewardColumn) -> _Points:
+    """The points of a reward in the run in `rows`."""
     steps = None if chosen.step is None else _carried(chosen.step[rows])
     lineage = _lineage(chosen.compute, rows, steps)
-    reward = chosen.reward.values[rows]
+    reward = reward_column.values[rows]
     (at,) = np.nonzero(np.isfinite(reward))
     if lineage is None or not at.size:
         return _Points(name, np.empty(0), np.empty(0), None, 0.0, ())
@@ -220,12 +236,12 @@ def _points(name: str, rows: NDArray[np.int64], chosen: _Chosen) -> _Points:
     num_between = int(lineage.between_rows(done[known]).sum())
     num_outside = int((~known).sum())
     at, compute = at[known], compute[known]
-    trials = None if chosen.reward.trials is None else chosen.reward.trials[rows][at]
+    trials = None if reward_column.trials is None else reward_column.trials[rows][at]
     if trials is not None and not (trials > 0).all():
         trials = None
     notes = (
-        *_reward_notes(chosen.reward, rows, at, num_repeated=num_repeated),
-        *_compute_notes(chosen, rows, num_outside=num_outside, num_between=num_between),
+        *_reward_notes(reward_column, rows, at, num_repeated=num_repeated),
+        *_compute_notes(chosen.compute, reward_column.metric, rows, num_outside=num_outside, num_between=num_between),
         *_lineage_notes(lineage, chosen.compute, num_back=int((np.diff(compute) < 0).sum())),
     )
     scale = chosen.compute.scale
@@ -245,6 +261,8 @@ def _lineage(compute: ComputeColumn, rows: NDArray[np.int64], steps: FloatArray 
     """The run's lineage by its counter of compute; None if it counted nothing."""
     values = compute.values[rows]
     (at,) = np.nonzero(np.isfinite(values))
+    if compute.axis == STEPS and steps is not None:
+        at = at[~logged_late(steps[at])]
     if not at.size:
         return None
     counts = compute.counts
@@ -271,9 +289,9 @@ def _reward_notes(reward: RewardColumn, rows: NDArray[np.int64], at: NDArray[np.
         yield f"{binned} of '{reward.metric}' averaged from several values: export the chart without smoothing and grouping"
 
 
-def _compute_notes(chosen: _Chosen, rows: NDArray[np.int64], *, num_outside: int, num_between: int) -> Iterator[str]:
-    text, metric = chosen.compute.text, chosen.reward.metric
-    if num_unusable := int(chosen.compute.unusable[rows].sum()):
+def _compute_notes(compute: ComputeColumn, metric: str, rows: NDArray[np.int64], *, num_outside: int, num_between: int) -> Iterator[str]:
+    text = compute.text
+    if num_unusable := int(compute.unusable[rows].sum()):
         yield f"{counted(num_unusable, 'value')} of {text} left out: not a finite number"
     if num_outside:
         yield f"{counted(num_outside, 'value')} of '{metric}' left out: before the first or after the last reading of {text}"

@@ -24,7 +24,10 @@ from scalerl.records.curve import FloatArray
 
 _PREFERENCE = ("device_hours", "flops", "seconds", "tokens", "rollouts", "usd", "steps")
 _PREFERENCE_WITH_GPUS = ("device_hours", "seconds", "flops", "tokens", "rollouts", "usd", "steps")
-_CAVEATS = {SECONDS: " of wall clock; --gpus N makes them GPU-hours", STEPS: ", which are not compute: --x chooses another column"}
+_CAVEATS = {
+    SECONDS: " of wall clock; --gpus N makes them GPU-hours, with all GPUs of the run",
+    STEPS: ", which are not compute: --x chooses another column",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,8 +53,27 @@ class ComputeColumn:
         return "clock" if self.axis == SECONDS or self.scale != 1.0 else "total"
 
 
-def step_of(table: Table, vocabularies: Iterable[Vocabulary]) -> tuple[str, FloatArray] | None:
-    """Name and values, (num_rows,) with NaN where absent, of the step; None if the log counts no steps.
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """The counter of optimizer steps."""
+
+    name: str
+    values: FloatArray
+    """(num_rows,) as logged, NaN where absent."""
+    begins: NDArray[np.bool_]
+    """(num_rows,) whether a stretch of rows of one step, in one run, begins here."""
+
+    def beside(self, values: FloatArray) -> FloatArray:
+        """(num_rows,) `values` also where another row of their stretch has them: the time of an evaluation, logged by itself."""
+        if not values.size:
+            return values
+        of_stretch = np.fmax.reduceat(values, np.flatnonzero(self.begins))[np.cumsum(self.begins) - 1]
+        beside: FloatArray = np.where(np.isfinite(values), values, of_stretch)
+        return beside
+
+
+def step_of(table: Table, vocabularies: Iterable[Vocabulary], *, by: tuple[str, ...]) -> Step | None:
+    """The step of each row; None if the log counts no steps. The columns `by` tell its runs apart.
 
     A framework's names are one counter under several names; of the common names each is a counter of its own.
     """
@@ -62,13 +84,19 @@ def step_of(table: Table, vocabularies: Iterable[Vocabulary]) -> tuple[str, Floa
         step = table.dense(names[0])
         for name in names[1:] if vocabulary is not GENERIC else ():
             step = np.where(np.isfinite(step), step, table.dense(name))
-        return names[0], step
+        return Step(names[0], step, _begins(step, [table.labels[column] for column in by]))
     return None
 
 
-def choose_compute(
-    table: Table, choice: Choice, vocabularies: tuple[Vocabulary, ...], step: tuple[str, FloatArray] | None, *, where: str
-) -> ComputeColumn:
+def _begins(step: FloatArray, labels: list[NDArray[np.object_]]) -> NDArray[np.bool_]:
+    """(num_rows,) where the last step that was logged changes, or a label."""
+    last = step[np.maximum.accumulate(np.where(np.isfinite(step), np.arange(step.size), 0))]
+    begins = np.ones(step.size, dtype=np.bool_)
+    begins[1:] = np.any([cells[1:] != cells[:-1] for cells in (last, *labels)], axis=0)
+    return begins
+
+
+def choose_compute(table: Table, choice: Choice, vocabularies: tuple[Vocabulary, ...], step: Step | None, *, where: str) -> ComputeColumn:
     """Pick the counter of compute; a framework comes first among `vocabularies`, and `step` is what `step_of` found.
 
     Raises:
@@ -76,17 +104,16 @@ def choose_compute(
         UsageError: `choice.x` asks for device-hours, and nobody says how many devices there were.
         DataError: `choice.x` holds no numbers, or nothing looks like compute.
     """
-    offered = _offered(table, vocabularies, choice)
+    offered = _offered(table, vocabularies, choice, step)
     if step is not None:
-        offered.append(ComputeColumn(f"'{step[0]}'", STEPS, "total", step[1], table.unusable(step[0])))
+        offered.append(ComputeColumn(f"'{step.name}'", STEPS, "total", step.values, table.unusable(step.name)))
     if choice.x is not None:
-        column, notes = _asked(table, choice.x, vocabularies, offered, where=where)
-        others = ""
+        column, notes = _asked(table, choice.x, vocabularies, offered, step, where=where)
     elif offered:
         column, notes = offered[0], []
-        others = also_there([other.text for other in offered[1:]])
     else:
         raise none_found(table, "compute", flag="--x", where=where)
+    others = also_there([other.text for other in offered if other.text != column.text])
     devices, devices_note = _devices(table, choice, vocabularies[0])
     if column.axis == SECONDS and devices:
         column = replace(column, axis=DEVICE_HOURS, scale=devices / 3600.0)
@@ -94,24 +121,25 @@ def choose_compute(
     elif choice.x == DEVICE_HOURS.name and column.axis != DEVICE_HOURS:
         raise UsageError("the log does not say on how many GPUs it ran", where=where, remedy="give --gpus N to count in GPU-hours")
     else:
-        notes.append(f"compute: {column.text}, in {column.axis.unit}{_CAVEATS.get(column.axis, '')}{others}")
+        caveat = _CAVEATS.get(column.axis, "") + (devices_note if column.axis == SECONDS else "")
+        notes.append(f"compute: {column.text}, in {column.axis.unit}{caveat}{others}")
     if choice.gpus is not None and column.scale == 1.0:
         notes.append(f"--gpus changes nothing: {column.text} does not count seconds")
     return replace(column, notes=tuple(notes))
 
 
-def _offered(table: Table, vocabularies: Iterable[Vocabulary], choice: Choice) -> list[ComputeColumn]:
+def _offered(table: Table, vocabularies: Iterable[Vocabulary], choice: Choice, step: Step | None) -> list[ComputeColumn]:
     """Every counter in the log that has counted something, best first, each column once."""
     preference = _PREFERENCE if choice.gpus is None else _PREFERENCE_WITH_GPUS
     counters = [counter for vocabulary in vocabularies for counter in vocabulary.compute]
     # A stable sort: within an axis, times of steps come before clocks, and a framework's names before common ones.
     counters.sort(key=lambda counter: (preference.index(counter.axis), counter.counts == "clock"))
-    offered: dict[str, ComputeColumn] = {}
+    offered: dict[tuple[str, ...], ComputeColumn] = {}
     for counter in counters:
         names = _names(table, counter)
-        column = _measure(table, counter, names) if names else None
+        column = _measure(table, counter, names, step) if names else None
         if column is not None and (np.nan_to_num(column.values, posinf=0.0) > 0).any():
-            offered.setdefault(names[0], column)
+            offered.setdefault(tuple(names), column)
     return list(offered.values())
 
 
@@ -123,7 +151,7 @@ def _names(table: Table, counter: Counter) -> list[str]:
     return names[:1] if counter.combine == "first" else names
 
 
-def _measure(table: Table, counter: Counter, names: list[str]) -> ComputeColumn:
+def _measure(table: Table, counter: Counter, names: list[str], step: Step | None) -> ComputeColumn:
     """The counter's values, made of the columns `names`."""
     stacked = np.stack([table.dense(name) for name in names])
     if counter.combine == "product":
@@ -132,7 +160,8 @@ def _measure(table: Table, counter: Counter, names: list[str]) -> ComputeColumn:
         values = np.where(np.isfinite(stacked).any(axis=0), np.nansum(stacked, axis=0), np.nan)
     subtracted = [name for pattern in counter.less for name in numeric(table) if pattern.fullmatch(name)]
     for name in subtracted:
-        values = values - np.nan_to_num(table.dense(name))
+        less = table.dense(name) if step is None else step.beside(table.dense(name))
+        values = np.maximum(0.0, values - np.nan_to_num(less))
     if counter.beside in numeric(table):
         values = np.where(np.isfinite(table.dense(counter.beside)), values, np.nan)
     text = (" x " if counter.combine == "product" else " + ").join(f"'{name}'" for name in names)
@@ -142,7 +171,13 @@ def _measure(table: Table, counter: Counter, names: list[str]) -> ComputeColumn:
 
 
 def _asked(
-    table: Table, name: str, vocabularies: Iterable[Vocabulary], offered: list[ComputeColumn], *, where: str
+    table: Table,
+    name: str,
+    vocabularies: Iterable[Vocabulary],
+    offered: list[ComputeColumn],
+    step: Step | None,
+    *,
+    where: str,
 ) -> tuple[ComputeColumn, list[str]]:
     """The column, or the first counter on the axis, that the user names."""
     if name in AXES and name not in table.columns:
@@ -154,12 +189,12 @@ def _asked(
     counters = [counter for vocabulary in vocabularies for counter in vocabulary.compute if counter.combine == "first"]
     for counter in (*counters, *NAMED):
         if any(pattern.fullmatch(found) for pattern in counter.columns):
-            return _measure(table, counter, [found]), notes
+            return _measure(table, counter, [found], step), notes
     return ComputeColumn(f"'{found}'", Axis(found, found), "total", table.dense(found), table.unusable(found)), notes
 
 
 def _devices(table: Table, choice: Choice, framework: Vocabulary) -> tuple[float | None, str]:
-    """How many devices the run had, as given or as a framework's own columns tell."""
+    """How many devices the run had, as given or as a framework's own columns tell, and what to say of it."""
     if choice.gpus is not None:
         return choice.gpus, ""
     quotient = framework.devices
@@ -170,4 +205,8 @@ def _devices(table: Table, choice: Choice, framework: Vocabulary) -> tuple[float
     ratios = above[below > 0] / below[below > 0]
     ratios = ratios[np.isfinite(ratios)]
     devices = round(float(np.median(ratios))) if ratios.size else 0
-    return (devices, f" (as {framework.name} logs its throughput)") if devices > 0 else (None, "")
+    if devices <= 0:
+        return None, ""
+    if quotient.of == "trainer":
+        return None, f", of which {devices:g} train, as {framework.name} logs its throughput"
+    return devices, f" (as {framework.name} logs its throughput)"

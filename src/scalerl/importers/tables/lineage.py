@@ -9,6 +9,7 @@ checkpoint, or have run on through the pause, and the reading nearest to what a 
 from __future__ import annotations
 
 import math
+from array import array
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -25,6 +26,9 @@ _PAUSE_FACTOR, _PAUSE_S = 10.0, 3600.0
 """A clock that stands between two rows for more than an hour and ten times the usual is paused, not computing."""
 _UNIX_S = 1e9
 """A clock above this (September 2001) is a time stamp."""
+_LATE_GAPS, _LATE_SHARE = 1.5, 0.5
+"""A log that begins more than so many usual gaps after step 0 starts late; a clock that then shows less than this share of
+what the steps before must have taken counts from the start of its process."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +58,7 @@ class Lineage:
         if self.start is not None:
             before = 0.0
             if self.start < self.steps[0]:
-                known_steps, known_compute = np.array([self.start, *known_steps]), np.array([0.0, *known_compute])
+                known_steps, known_compute = np.append(self.start, known_steps), np.append(0.0, known_compute)
         return np.asarray(np.interp(steps, known_steps, known_compute, left=before, right=np.nan), dtype=np.float64)
 
     def between_rows(self, steps: FloatArray) -> NDArray[np.bool_]:
@@ -76,10 +80,49 @@ class _Mark:
     """Compute between the mark before and this one."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Marks:
+    """The marks of the run that went on, at 24 bytes each."""
+
+    steps: array[float] = field(default_factory=lambda: array("d"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+    spent: array[float] = field(default_factory=lambda: array("d"))
+
+    def last(self) -> _Mark | None:
+        """The last of them."""
+        return _Mark(self.steps[-1], self.values[-1], self.spent[-1]) if self.steps else None
+
+    def append(self, mark: _Mark) -> None:
+        """Go on to a mark."""
+        self.steps.append(mark.step)
+        self.values.append(mark.value)
+        self.spent.append(mark.spent)
+
+    def pop(self) -> float:
+        """Go back by one; what had been spent since the one before."""
+        self.steps.pop()
+        self.values.pop()
+        return self.spent.pop()
+
+
 def falls_often(values: FloatArray, *, steps: FloatArray) -> bool:
     """Whether a counter that does not say what it counts, `values` (n,), gives the amount of each step: a total seldom falls."""
     forward = np.diff(steps) > 0
     return bool(forward.any() and (np.diff(values)[forward] <= 0).mean() > _OFTEN_FALLS)
+
+
+def logged_late(steps: FloatArray) -> NDArray[np.bool_]:
+    """(n,) whether each row is of a step that was passed and that the log does not go on from: a value that came late.
+
+    A restart repeats the steps up to the furthest one and only then goes beyond.
+    """
+    furthest = np.maximum.accumulate(steps)
+    behind = steps < furthest
+    late = np.zeros(steps.size, dtype=np.bool_)
+    (edges,) = np.nonzero(np.diff(behind, prepend=False))
+    for first, end in zip(edges[::2], edges[1::2], strict=False):
+        late[first:end] = steps[end] > furthest[first]
+    return late
 
 
 def without_steps(rows: NDArray[np.int64], values: FloatArray, *, counts: Counts) -> Lineage:
@@ -100,19 +143,21 @@ def follow(rows: NDArray[np.int64], steps: FloatArray, values: FloatArray, *, co
     """The lineage of a counter: its rows, (n,) increasing, with their steps and finite values, n >= 1."""
     usual_gap = _usual_gap(steps)
     start = min(0.0, float(steps[0]) - usual_gap) if counts == "per_step" else min(0.0, float(steps[0]))
-    walk = _Walk(counts, _Mark(start, 0.0, 0.0), _usual_rate(steps, values))
-    for row, step, value in zip(rows.tolist(), steps.tolist(), values.tolist(), strict=True):
+    usual_rate = _usual_rate(steps, values)
+    starts_late = bool(steps[0] > _LATE_GAPS * usual_gap)
+    from_process = counts == "clock" and bool(values[0] > _UNIX_S or (starts_late and values[0] < _LATE_SHARE * usual_rate * steps[0]))
+    walk = _Walk(counts, _Mark(start, 0.0, 0.0), usual_rate, starts_anywhere=from_process)
+    for row, step, value in zip(rows.data, steps.data, values.data, strict=True):  # unlike lists, they make no million objects
         walk.take(row, step, value)
-    extrapolated = counts == "per_step" or (counts == "clock" and values[0] > _UNIX_S)
     return Lineage(
         start=start,
-        steps=np.array([mark.step for mark in walk.marks]),
-        compute=np.cumsum([mark.spent for mark in walk.marks]),
+        steps=np.array(walk.marks.steps),
+        compute=np.cumsum(walk.marks.spent),
         resumed_rows=np.array([row for row, _ in walk.resumes], dtype=np.int64),
         resumed_steps=np.array([step for _, step in walk.resumes], dtype=np.float64),
         wasted=walk.wasted,
         paused_s=walk.paused_s,
-        unlogged_until=float(steps[0]) if extrapolated and steps[0] > 1.5 * usual_gap else None,
+        unlogged_until=float(steps[0]) if starts_late and (from_process or counts == "per_step") else None,
     )
 
 
@@ -124,7 +169,9 @@ class _Walk:
     origin: _Mark
     usual_rate: float
     """What a step usually adds to a total."""
-    marks: list[_Mark] = field(default_factory=list)
+    starts_anywhere: bool
+    """Whether the first reading of a total says nothing of what was spent until then."""
+    marks: _Marks = field(default_factory=_Marks)
     last: _Mark | None = None
     """The row before, whether or not the run went on from it."""
     resumes: list[tuple[int, float]] = field(default_factory=list)
@@ -139,12 +186,12 @@ class _Walk:
             self._go_back(row, step)
         elif last is not None and step == last.step:  # logged again: the last counts
             self.marks.pop()
-        before = self.marks[-1] if self.marks else self.origin
+        before = self.marks.last() or self.origin
         usual = self.usual_rate * (step - before.step)
         if self.counts == "per_step":
             spent = value * (step - before.step)
         elif last is None:
-            spent = usual if self.counts == "clock" and value > _UNIX_S else value
+            spent = usual if self.starts_anywhere else value
         elif resumed:
             spent = _spent_at_resume(value, checkpoint=before.value, crash=last.value, usual=usual)
         else:
@@ -154,8 +201,8 @@ class _Walk:
 
     def _go_back(self, row: int, step: float) -> None:
         self.resumes.append((row, step))
-        while self.marks and self.marks[-1].step >= step:
-            self.wasted += self.marks.pop().spent
+        while self.marks.steps and self.marks.steps[-1] >= step:
+            self.wasted += self.marks.pop()
 
     def _without_pause(self, spent: float, usual: float) -> float:
         if self.counts != "clock" or spent <= max(_PAUSE_FACTOR * usual, _PAUSE_S):

@@ -1,7 +1,12 @@
-"""The reward's column: what the user says, else a held-out evaluation, else, with a warning, the training reward."""
+"""The columns of the reward: what the user says, else held-out evaluations, else, with a warning, the training reward.
+
+A log that evaluates several data sets gives a curve of each, since a mixture of bounded laws is no bounded law; their
+mean, if it is logged too, is named beside them and answers to `--y`.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,6 +24,8 @@ TRIALS = "trials"
 """Column with the number of graded completions behind each reward."""
 _LEAST_PERCENTAGE, _PERCENT = 10.0, 100.0
 """Rewards that reach above 10 and stay within 100 are percentages; below, sums of several reward functions are as likely."""
+_MEAN_OF_ALL = ("", "all")
+"""What an evaluation that is not of one data set names in place of it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,6 +36,8 @@ class RewardColumn:
     """The column's name."""
     held_out: bool
     """Whether it is known as an evaluation on held-out data."""
+    data_set: str
+    """What it was evaluated on; "" where the log has no other."""
     values: FloatArray
     """NaN where absent."""
     unusable: NDArray[np.bool_]
@@ -39,36 +48,59 @@ class RewardColumn:
     notes: list[str]
 
 
-def choose_reward(table: Table, choice: Choice, vocabularies: tuple[Vocabulary, ...], *, where: str) -> RewardColumn:
-    """Pick the reward among the columns of `table`; a framework comes first among `vocabularies`.
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A column that a vocabulary knows."""
+
+    name: str
+    whose: str
+    """Whose name it is, in words."""
+    pattern: re.Pattern[str]
+
+    @property
+    def data_set(self) -> str:
+        """What the groups of the pattern say: the name of the data set."""
+        match = self.pattern.fullmatch(self.name)
+        return "/".join(filter(None, match.groupdict().values())) if match else ""
+
+
+def choose_rewards(table: Table, choice: Choice, vocabularies: tuple[Vocabulary, ...], *, where: str) -> tuple[RewardColumn, ...]:
+    """Pick the reward, or that of each held-out data set, among the columns of `table`; a framework comes first among `vocabularies`.
 
     Raises:
         UnknownNameError: `choice.y` is no column.
         DataError: `choice.y` holds no numbers, or nothing looks like a reward.
     """
-    held_out = _known(table, vocabularies, "held_out")
-    training = {name: whose for name, whose in _known(table, vocabularies, "training").items() if name not in held_out}
-    known = [*held_out, *training]
-    others = also_there([f"'{name}'" for name in known[1:]])
+    held_out = {known.name: known for known in _known(table, vocabularies, "held_out")}
+    training = {known.name: known for known in _known(table, vocabularies, "training") if known.name not in held_out}
+    notes: list[str] = []
+    data_set_of: dict[str, str] = {}
     if choice.y is not None:
-        metric, notes = find(table, choice.y, flag="--y", where=where)
-        notes.append(f"reward: '{metric}'{', the TRAINING reward' if metric in training else ''}, as asked")
+        name, notes = find(table, choice.y, flag="--y", where=where)
+        note_of = {name: f"reward: '{name}'{', the TRAINING reward' if name in training else ''}, as asked"}
     elif held_out:
-        metric = known[0]
-        notes = [f"reward: '{metric}', {held_out[metric]} for a held-out evaluation{others}"]
+        best = _of_data_sets(list(held_out.values()))
+        one_of = f", one of {len(best)} data sets" if len(best) > 1 else ""
+        data_set_of = {known.name: known.data_set for known in best if one_of}
+        note_of = {known.name: f"reward: '{known.name}', {known.whose} for a held-out evaluation{one_of}" for known in best}
     elif training:
-        metric = known[0]
-        notes = [f"reward: '{metric}' is the TRAINING reward, for want of a held-out evaluation{others}"]
+        name = next(iter(training))
+        note_of = {name: f"reward: '{name}' is the TRAINING reward, for want of a held-out evaluation"}
     else:
         raise none_found(table, "a reward", flag="--y", where=where)
-    return RewardColumn(
-        metric=metric,
-        held_out=metric in held_out,
-        values=table.dense(metric),
-        unusable=table.unusable(metric),
-        spread=_spread(table, metric),
-        trials=table.dense(TRIALS) if TRIALS in table.columns else None,
-        notes=notes,
+    others = also_there([f"'{name}'" for name in (*held_out, *training) if name not in note_of])
+    return tuple(
+        RewardColumn(
+            metric=name,
+            held_out=name in held_out,
+            data_set=data_set_of.get(name, ""),
+            values=table.dense(name),
+            unusable=table.unusable(name),
+            spread=_spread(table, name),
+            trials=table.dense(TRIALS) if TRIALS in table.columns else None,
+            notes=[*notes, note + others],
+        )
+        for name, note in note_of.items()
     )
 
 
@@ -95,19 +127,29 @@ def bounds_of(rewards: FloatArray, choice: Choice, metric: str, *, where: str) -
     )
 
 
-def _known(table: Table, vocabularies: tuple[Vocabulary, ...], kind: Literal["held_out", "training"]) -> dict[str, str]:
-    """Column: whose name it is, best first; of columns that match one pattern the longest comes first."""
+def _known(table: Table, vocabularies: tuple[Vocabulary, ...], kind: Literal["held_out", "training"]) -> list[_Known]:
+    """The columns of a kind, best first; of columns that match one pattern the longest comes first."""
     refused = (*vocabularies[0].not_held_out, *vocabularies[0].training) if kind == "held_out" else ()
     names = [name for name in numeric(table) if not any(pattern.fullmatch(name) for pattern in refused)]
     names.sort(key=lambda name: (-table.columns[name].numbers.size, name))
-    known: dict[str, str] = {}
+    known: dict[str, _Known] = {}
     for vocabulary in vocabularies:
         whose = vocabulary.name if vocabulary is GENERIC else f"{vocabulary.name}'s name"
         for pattern in vocabulary.held_out if kind == "held_out" else vocabulary.training:
             for name in names:
                 if pattern.fullmatch(name):
-                    known.setdefault(name, whose)
-    return known
+                    known.setdefault(name, _Known(name, whose, pattern))
+    return list(known.values())
+
+
+def _of_data_sets(held_out: list[_Known]) -> list[_Known]:
+    """The best column of each data set, among those of the best pattern; their mean only where it is not of several."""
+    best: dict[str, _Known] = {}
+    for known in held_out:
+        if known.pattern is held_out[0].pattern:
+            best.setdefault(known.data_set, known)
+    means = [best.pop(name) for name in _MEAN_OF_ALL if name in best]
+    return means[:1] if means and len(best) < 2 else list(best.values())
 
 
 def _spread(table: Table, metric: str) -> FloatArray | None:

@@ -94,12 +94,15 @@ class TableBuilder:
         """Append a row of (column, cell): numbers, texts, booleans; None and "" are absent, other things ignored."""
         growing, labels, row = self._growing, self._labels, self._num_rows
         for name, cell in cells:
-            if cell is None or cell == "" or not isinstance(cell, (int, float, str)):
+            if type(cell) is float:  # the most frequent by far
+                number = cell
+            elif cell is None or cell == "" or not isinstance(cell, (int, float, str)):
                 continue
+            else:
+                number = number_of(cell)
             column = growing.get(name)
             if column is None:
                 column = growing[name] = _GrowingColumn()
-            number = number_of(cell)
             column.rows.append(row)
             column.values.append(number)
             if number != number and not column.text and isinstance(cell, str):

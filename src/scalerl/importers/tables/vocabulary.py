@@ -16,7 +16,10 @@ from pydantic import BeforeValidator
 from scalerl.core.components import Settings
 from scalerl.importers.tables.lineage import Counts
 
-Pattern = Annotated[re.Pattern[str], BeforeValidator(lambda text: re.compile(text, re.IGNORECASE))]
+_LONGEST_NAME = 256
+"""Characters; matching takes their third power, and a hostile log must not take hours."""
+
+Pattern = Annotated[re.Pattern[str], BeforeValidator(lambda text: re.compile(f"(?!.{{{_LONGEST_NAME + 1}}})(?:{text})", re.IGNORECASE))]
 """A regular expression that a whole column name must match, in any case."""
 
 AxisName = Literal["device_hours", "flops", "seconds", "tokens", "rollouts", "usd", "steps"]
@@ -45,6 +48,8 @@ class Devices(Settings):
 
     product_of: tuple[str, ...]
     divided_by: tuple[str, ...]
+    of: Literal["run", "trainer"] = "run"
+    """Whose devices they are; those of a trainer alone are named and not counted with."""
 
 
 class Vocabulary(Settings):
@@ -56,7 +61,7 @@ class Vocabulary(Settings):
     step: tuple[str, ...] = ()
     """Columns that count optimizer steps; the first that a row has is its step."""
     held_out: tuple[Pattern, ...] = ()
-    """Evaluations on held-out data, best first."""
+    """Evaluations on held-out data, best first; the named groups of a pattern are the name of the data set."""
     held_out_before_step: bool = False
     """Whether the evaluation logged at a step comes before that step's update (steps counted from 0)."""
     not_held_out: tuple[Pattern, ...] = ()

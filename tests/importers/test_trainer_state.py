@@ -1,0 +1,165 @@
+"""trainer_state.json, as written here by hand, by transformers' Trainer, and by TRL's where it is installed."""
+
+import json
+
+import pytest
+
+from scalerl.core.errors import DataError
+from scalerl.core.units import SECONDS, STEPS, TOKENS
+from scalerl.importers import Choice, list_columns, read_curves
+from tests.importers.logs import said, text
+
+I5_HISTORY = [
+    {"step": 10, "epoch": 0.5, "loss": 0.0, "reward": 0.20, "rewards/accuracy_reward/mean": 0.15, "num_tokens": 4000},
+    {"step": 10, "epoch": 0.5, "eval_reward": 0.25, "eval_runtime": 3.0},
+    {"step": 20, "epoch": 1.0, "loss": -0.01, "reward": 0.30, "rewards/accuracy_reward/mean": 0.22, "num_tokens": 9000},
+    {"step": 20, "epoch": 1.0, "train_runtime": 61.0, "train_loss": -0.005, "total_flos": 0.0},
+]
+
+
+def state(path, history, *, global_step=20):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return text(path, json.dumps({"global_step": global_step, "log_history": history}, indent=2))
+
+
+def test_i5_train_and_eval_rows_are_told_apart_by_their_names(tmp_path):
+    path = state(tmp_path / "trainer_state.json", I5_HISTORY)
+    (evaluation,) = read_curves(path)
+    assert (evaluation.metric, evaluation.axis) == ("eval_reward", TOKENS)
+    assert (evaluation.compute.tolist(), evaluation.reward.tolist()) == ([4000], [0.25])
+    assert said(evaluation.notes, "TRL's name for a held-out evaluation (also there: 'reward'")
+    (training,) = read_curves(path, choice=Choice(y="reward"))
+    assert (training.compute.tolist(), training.reward.tolist()) == ([4000, 9000], [0.20, 0.30])
+
+
+def test_i5_the_summary_row_is_no_point(tmp_path):
+    listing = list_columns(state(tmp_path / "trainer_state.json", I5_HISTORY))
+    assert listing.rows == 3
+    assert not {"train_runtime", "total_flos"} & {column.name for column in listing.columns}
+
+
+def test_i5_a_column_answers_to_the_name_that_older_versions_gave_it(tmp_path):
+    (curve,) = read_curves(state(tmp_path / "trainer_state.json", I5_HISTORY), choice=Choice(y="rewards/accuracy_reward"))
+    assert curve.reward.tolist() == [0.15, 0.22]
+
+
+def test_nulls_and_bare_nan_are_no_values(tmp_path):
+    rows = ['"step": 1, "num_tokens": 5, "eval_reward": null', '"step": 2, "num_tokens": 9, "eval_reward": NaN']
+    history = ", ".join(f"{{{row}}}" for row in [*rows, '"step": 3, "num_tokens": 12, "eval_reward": 0.5'])
+    (curve,) = read_curves(text(tmp_path / "trainer_state.json", f'{{"log_history": [{history}], "global_step": 3}}'))
+    assert (curve.compute.tolist(), curve.reward.tolist()) == ([12], [0.5])
+    assert said(curve.notes, "1 value of 'eval_reward' left out: not a finite number")
+
+
+@pytest.mark.parametrize("folder", ["run", "run/checkpoint-20"])
+def test_the_last_checkpoint_of_a_run_is_read(tmp_path, folder):
+    for steps in (3, 20):
+        history = [{"step": step, "eval_reward": step / 100} for step in range(1, steps + 1)]
+        state(tmp_path / f"run/checkpoint-{steps}/trainer_state.json", history, global_step=steps)
+    (curve,) = read_curves(tmp_path / folder)
+    assert len(curve) == 20
+    assert said(curve.notes, "read from", "trainer_state.json", "the latest in the folder")
+
+
+def test_the_state_of_the_whole_run_is_read_unless_a_checkpoint_is_later(tmp_path):
+    state(tmp_path / "checkpoint-9/trainer_state.json", [{"step": 9, "eval_reward": 0.9}], global_step=9)
+    whole = state(tmp_path / "trainer_state.json", [{"step": 10, "eval_reward": 1.0}], global_step=10)
+    assert read_curves(tmp_path)[0].compute.tolist() == [10]
+    state(whole, [{"step": 8, "eval_reward": 0.8}], global_step=8)
+    assert read_curves(tmp_path)[0].compute.tolist() == [9]
+
+
+@pytest.mark.parametrize("content", ['{"log_history": [{"step": 1, "eval_re', '{"global_step": 3}', '{"log_history": 7}', "[1]"])
+def test_a_state_without_a_history_is_one_sentence(tmp_path, content):
+    with pytest.raises(DataError, match=r"it is no JSON document with a 'log_history'|it is no log in a known format"):
+        read_curves(text(tmp_path / "trainer_state.json", content))
+
+
+def test_another_name_will_do(tmp_path):
+    (curve,) = read_curves(state(tmp_path / "saved.json", I5_HISTORY), choice=Choice(x="step", y="reward"))
+    assert (curve.axis, curve.compute.tolist()) == (STEPS, [10, 20])
+
+
+def test_transformers_own_trainer(tmp_path):
+    """A tiny Llama, evaluated after each of its three steps; what the trainer reported is what is read."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("accelerate", reason="transformers' Trainer needs accelerate")
+
+    def accuracy(prediction):
+        return {"accuracy": float((prediction.predictions[:, :-1].argmax(-1) == prediction.label_ids[:, 1:]).mean())}
+
+    tokens = torch.arange(64).reshape(8, 8) % 16
+    rows = [{"input_ids": row, "labels": row} for row in tokens]
+    shape = {"vocab_size": 16, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    trainer = transformers.Trainer(
+        model=transformers.LlamaForCausalLM(transformers.LlamaConfig(**shape)),
+        args=transformers.TrainingArguments(
+            output_dir=str(tmp_path / "run"),
+            max_steps=3,
+            eval_strategy="steps",
+            eval_steps=1,
+            save_steps=2,
+            logging_steps=1,
+            report_to=[],
+            disable_tqdm=True,
+            use_cpu=True,
+            include_num_input_tokens_seen=True,
+            per_device_train_batch_size=4,
+        ),
+        train_dataset=rows,
+        eval_dataset=rows,
+        compute_metrics=accuracy,
+    )
+    trainer.train()
+    trainer.save_state()
+    reported = [row for row in trainer.state.log_history if "eval_accuracy" in row]
+    for path in (tmp_path / "run", tmp_path / "run/trainer_state.json", tmp_path / "run/checkpoint-3"):
+        (curve,) = read_curves(path)
+        assert (curve.metric, curve.axis) == ("eval_accuracy", TOKENS)
+        assert curve.reward.tolist() == [row["eval_accuracy"] for row in reported]
+        assert curve.compute.tolist() == [32, 64, 96]
+    (by_steps,) = read_curves(tmp_path / "run", choice=Choice(x="step", y="eval_accuracy"))
+    assert by_steps.compute.tolist() == [1, 2, 3]
+
+
+def test_trl_own_trainer(tmp_path):
+    """GRPO on a tiny Llama with a held-out set, where TRL is installed."""
+    trl = pytest.importorskip("trl", reason="TRL is not installed")
+    datasets = pytest.importorskip("datasets")
+    transformers = pytest.importorskip("transformers")
+    tokenizers = pytest.importorskip("tokenizers")
+    words = {word: place for place, word in enumerate(["<pad>", "<eos>", "a", "b", "c", "d"])}
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="a")), pad_token="<pad>", eos_token="<eos>"
+    )
+    shape = {"vocab_size": 6, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    prompts = datasets.Dataset.from_dict({"prompt": ["a", "b", "c", "d"]})
+    trainer = trl.GRPOTrainer(
+        model=transformers.LlamaForCausalLM(transformers.LlamaConfig(**shape)),
+        reward_funcs=lambda completions, **_: [float("b" in completion) for completion in completions],
+        args=trl.GRPOConfig(
+            output_dir=str(tmp_path / "run"),
+            max_steps=4,
+            logging_steps=1,
+            eval_strategy="steps",
+            eval_steps=2,
+            save_steps=2,
+            report_to=[],
+            use_cpu=True,
+            num_generations=2,
+            per_device_train_batch_size=4,
+            per_device_eval_batch_size=4,
+            max_completion_length=4,
+        ),
+        processing_class=tokenizer,
+        train_dataset=prompts,
+        eval_dataset=prompts,
+    )
+    trainer.train()
+    reported = [row["eval_reward"] for row in trainer.state.log_history if "eval_reward" in row]
+    (curve,) = read_curves(tmp_path / "run")
+    assert (curve.metric, curve.axis) == ("eval_reward", SECONDS)
+    assert curve.reward.tolist() == reported
+    (by_tokens,) = read_curves(tmp_path / "run", choice=Choice(x="tokens"))
+    assert by_tokens.compute.tolist() == sorted(by_tokens.compute.tolist())
