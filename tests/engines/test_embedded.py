@@ -156,7 +156,7 @@ def test_an_evaluation_leaves_requests_in_flight_alone_and_draws_from_its_own_st
     assert_log_probs(policy, evaluated)
     assert completions_by_group(evaluated) != undisturbed
     assert completions_by_group(finished + run(loop)) == undisturbed
-    # Common random numbers: the same weights give the same samples at every version.
+    # Prompt and epoch decide, not the version.
     loop.take_weights(9, policy.tensors(), between=lambda: None)
     assert completions_by_group(loop.evaluate(requests, between=lambda: None)) == completions_by_group(evaluated)
 

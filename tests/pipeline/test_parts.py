@@ -42,7 +42,11 @@ def test_a_synchronous_step_leaves_nothing_behind():
 
 
 def test_evaluations_are_log_spaced_early_and_regular_later():
-    assert [step for step in range(101) if is_due(step, every_steps=20)] == [0, 1, 2, 3, 5, 8, 13, 20, 40, 60, 80, 100]
+    due = [step for step in range(101) if is_due(step, every_steps=20, early_growth=1.6)]
+    assert due == [0, 1, 2, 4, 7, 12, 20, 32, 40, 60, 80, 100]
+    assert [step for step in range(8) if is_due(step, every_steps=1, early_growth=1.6)] == list(range(8))
+    dense = [step for step in range(101) if is_due(step, every_steps=20, early_growth=1.2)]
+    assert dense == [0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 18, 22, 27, 33, 40, 48, 58, 70, 84]
 
 
 def test_a_prompt_is_left_out_from_the_next_epoch_on():

@@ -34,6 +34,7 @@ def settings(**changes: object) -> LoopSettings:
         "filters": (ZeroVariance(),),
         "control": Truncation(),
         "evaluate_every": 5,
+        "evaluation_growth": 1.6,
         "evaluation_samples": 1,
         "checkpoint_every": 3,
     }

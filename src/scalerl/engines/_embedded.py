@@ -96,8 +96,8 @@ class EmbeddedLoop:
     def evaluate(self, requests: Sequence[Request], *, between: Callable[[], None]) -> list[Group]:
         """All groups of `requests`, in their order.
 
-        Draws come from a stream of their own that is the same at every version: evaluations of two versions differ by the
-        weights alone (common random numbers), so that their difference is less noisy than either.
+        Draws come from a stream of their own, keyed by prompt and epoch: two evaluations with the same epochs have common random
+        numbers, whatever the weights; two with other epochs have independent errors.
         """
         self._check_requests(requests)
         flight = Flight(self._policy, self._decoding, purpose="evaluate", activity=Activity.EVALUATE, meter=self._meter)

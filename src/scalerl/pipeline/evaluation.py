@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-
-def is_due(step: int, *, every_steps: int) -> bool:
-    """Whether the version after `step` is evaluated: at 0, at the Fibonacci numbers below `every_steps`, and at its multiples."""
-    return step % every_steps == 0 or (step < every_steps and _is_fibonacci(step))
+import math
 
 
-def _is_fibonacci(number: int) -> bool:
-    low, high = 1, 2
-    while low < number:
-        low, high = high, low + high
-    return low == number
+def is_due(step: int, *, every_steps: int, early_growth: float) -> bool:
+    """Whether the version after `step` is evaluated: at 0, at 1, each time the steps have grown by the factor, and regularly once
+    that would take `every_steps` or more."""
+    early = 1
+    while early < step:
+        following = max(early + 1, math.ceil(early * early_growth))
+        if following - early >= every_steps:
+            return step % every_steps == 0
+        early = following
+    return step in (0, early)

@@ -78,6 +78,7 @@ class LoopSettings:
     filters: tuple[Filter, ...]
     control: LengthControl
     evaluate_every: int
+    evaluation_growth: float
     evaluation_samples: int
     checkpoint_every: int
 
@@ -369,7 +370,7 @@ class Orchestrator:
             if not batch:
                 return "the selector leaves out every training prompt"
             await self._take_step(batch)
-            if is_due(self.step, every_steps=self.settings.evaluate_every) and self._last_evaluated != self._pushed_version:
+            if self._evaluation_is_due() and self._last_evaluated != self._pushed_version:
                 await self._evaluate()
             if self.step % self.settings.checkpoint_every == 0:
                 await self._save()
@@ -506,11 +507,19 @@ class Orchestrator:
 
     # Evaluating, saving, ending ----------------------------------------------------------------------------------------
 
+    def _evaluation_is_due(self) -> bool:
+        return is_due(self.step, every_steps=self.settings.evaluate_every, early_growth=self.settings.evaluation_growth)
+
     async def _evaluate(self) -> list[Group]:
-        """The graded held-out groups of the version that the generator uses, which stands still meanwhile."""
+        """The graded held-out groups of the version that the generator uses, which stands still meanwhile.
+
+        Each version is its requests' epoch, so the draws of two versions are independent: a fit takes the errors of evaluations for that.
+        """
         version, samples = self._pushed_version, self.settings.evaluation_samples
         started_s = self._clock.now_s()
-        sampled = await self._generator.evaluate([Request(number, prompt, 0, samples) for number, prompt in enumerate(self._held_out)])
+        sampled = await self._generator.evaluate(
+            [Request(number, prompt, version, samples) for number, prompt in enumerate(self._held_out)]
+        )
         graded = [await self._grader.grade(group) for group in sampled.groups]
         groups = [group.scored(grade.scores) for group, grade in zip(sampled.groups, graded, strict=True)]
         self._last_evaluated = version

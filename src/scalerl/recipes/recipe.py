@@ -113,7 +113,9 @@ class Evaluation(Settings):
     """Held-out evaluation at one frozen version."""
 
     every_steps: int = Field(gt=0)
-    """Distance of the regular evaluations; early ones are spaced by the Fibonacci steps 1, 2, 3, 5, 8 ..."""
+    """Distance of the regular evaluations."""
+    early_growth: float = Field(default=1.6, gt=1.0)
+    """Early evaluations are log-spaced, each at so many times the step of the one before, until they would lie farther apart than that."""
     samples: int = Field(default=1, gt=0)
     """Completions per held-out prompt: 16 gives mean@16."""
 

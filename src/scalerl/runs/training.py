@@ -287,6 +287,7 @@ def _loop_settings(recipe: Recipe) -> LoopSettings:
         filters=recipe.curriculum.filters,
         control=recipe.length.control,
         evaluate_every=recipe.evaluation.every_steps,
+        evaluation_growth=recipe.evaluation.early_growth,
         evaluation_samples=recipe.evaluation.samples,
         checkpoint_every=recipe.checkpoints.every_steps,
     )
