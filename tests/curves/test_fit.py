@@ -50,9 +50,9 @@ def test_the_first_half_of_the_100k_run_predicts_its_end():
     assert answer.parameters["B"].low < 1.70 < answer.parameters["B"].high
     later = whole.window(50_000)
     band = answer.band(later.compute)
-    # One of 15 lies .0001 above its 90 % interval.
+    # Two of 15 lie up to .0005 above their 90 % intervals.
     assert len(later) == 15
-    assert np.count_nonzero((band.low <= later.reward) & (later.reward <= band.high)) == 14
+    assert np.count_nonzero((band.low <= later.reward) & (later.reward <= band.high)) == 13
     (forecast,) = answer.forecasts
     end = whole.window(95_000, 105_000)
     assert len(end) == 3
@@ -104,7 +104,7 @@ def test_the_least_squares_point_is_that_of_a_bounded_search(window):
 def test_the_sigmoid_of_the_earlier_points_agrees(paper):
     answer = fit(paper.curve("fig10a_batch_size", "bs2048"), r0=0.40, window=(1_500, 50_000))
     assert answer.parameters["A"].value == pytest.approx(0.645, abs=0.02)
-    assert [other.law for other in answer.alternatives] == ["power", "constant"]
+    assert [other.law for other in answer.alternatives] == ["power", "exponential", "constant"]
 
 
 def test_the_32k_run_is_not_identified_from_its_first_half(paper):
@@ -173,8 +173,7 @@ def test_F4_a_collapsed_run_has_no_ceiling():
     assert (answer.best, answer.forecasts, answer.band([500.0]), answer.forecast(500.0)) == (None, (), None, None)
     (before,) = answer.alternatives
     assert before.law == "sigmoid up to 96 steps"
-    found = {name: estimate.value for name, estimate in before.parameters.items()}
-    assert found == pytest.approx({"A": 0.621, "R0": 0.184, "C_mid": 8.84, "B": 1.28}, rel=0.01)
+    assert before.least_squares == pytest.approx({"A": 0.621, "R0": 0.184, "C_mid": 8.84, "B": 1.28}, rel=0.01)
     assert before.rmse == pytest.approx(0.001, abs=0.0005)
     assert any("95% below the peak" in warning for warning in answer.warnings)
 
@@ -374,5 +373,5 @@ def test_the_window_counts_what_it_drops_and_keeps_the_point_that_measures_R0():
 
 def test_a_constant_can_be_asked_for():
     answer = fit(FLAT, law="constant")
-    assert (answer.best.law, [other.law for other in answer.alternatives]) == ("constant", ["sigmoid", "power"])
+    assert (answer.best.law, [other.law for other in answer.alternatives]) == ("constant", ["sigmoid", "power", "exponential"])
     assert answer.parameters["A"].value == pytest.approx(0.750, abs=0.0005)

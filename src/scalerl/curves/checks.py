@@ -15,8 +15,21 @@ _LEAST_FALL_OF_RISE = 0.25
 """A collapse loses at least this share of what was gained ..."""
 _LEAST_FALL_IN_NOISE = 5.0
 """... and falls by this many standard deviations of the noise."""
-_LEAST_T = 3.5
-"""Student t of a residual trend; neighbours are correlated, so 2 would cry wolf."""
+_FEWEST_TO_BEND = 8
+"""Points from which on a late change can be told from the law ..."""
+_LATE = 2.0 / 3.0
+"""... in their last third."""
+_LEAST_FREEDOM = 0.5
+"""Directions in which the draws of the mean spread by more than this share of the residuals are the law's own freedom; ..."""
+_MOST_DIRECTIONS = 6
+"""... so many at most."""
+_USUAL_FREEDOM = 5
+"""Unknowns of a law and a kink."""
+_CORRELATIONS = (0.0, 0.25, 0.5, 0.75)
+_LEAST_SD = 3e-4
+"""Of a residual: finer than evaluations are, and than the quadrature."""
+_LEAST_RATIO = 7.0
+"""Passed falsely, down or up, by 2 in 100 planted curves each (`benchmarks/coverage.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +69,41 @@ def noise_sd(reward: FloatArray) -> float:
     return float(np.median(np.abs(np.diff(reward, 2)))) / (0.6745 * math.sqrt(6.0))
 
 
-def residual_trend(residuals: FloatArray) -> float:
-    """Student t of a straight line through the last half of `residuals`, in their order; 0 where nothing stands out.
+def late_change(residuals: FloatArray, means: FloatArray, compute: FloatArray) -> float:
+    """Signed twice-log likelihood ratio of a kink in the last third of the points, below 0 where rewards bend down; 0 if it is no more
+    than chance.
 
-    A law that holds leaves none: a late decline or a second rise does.
+    The law half absorbs a late change, so its own freedom, the leading directions of the draws of its mean, is fitted along
+    with the kink; neighbouring residuals may be correlated.
+
+    Args:
+        residuals: (n,) of the posterior mean, in shares of the reward's range.
+        means: (N, n) draws of the mean at the points.
+        compute: (n,) of the points.
     """
-    late = residuals[residuals.size // 2 :]
-    if late.size < 6:
+    n = residuals.size
+    bend = min(int(_LATE * n), n - 3)
+    if n < _FEWEST_TO_BEND or compute[-1] <= compute[bend]:
         return 0.0
-    order = np.arange(late.size, dtype=np.float64)
-    r = np.corrcoef(order, late)[0, 1] if late.std() > 0.0 else 0.0
-    t = float(r * np.sqrt((late.size - 2.0) / max(1.0 - r * r, 1e-12)))
-    return t if abs(t) > _LEAST_T else 0.0
+    kink = np.clip((compute - compute[bend]) / (compute[-1] - compute[bend]), 0.0, 1.0)
+    _, spreads, directions = np.linalg.svd(means - means.mean(axis=0), full_matrices=False)
+    is_free = spreads > _LEAST_FREEDOM * residuals.std() * math.sqrt(len(means))
+    law = directions[is_free][: min(_MOST_DIRECTIONS, n // 3)].T
+    (without, _), (with_kink, size) = (_best_regression(residuals, columns) for columns in (law, np.column_stack([law, kink])))
+    ratio = 2.0 * (with_kink - without)
+    return math.copysign(ratio, size) if ratio > _LEAST_RATIO else 0.0
+
+
+def _best_regression(residuals: FloatArray, columns: FloatArray) -> tuple[float, float]:
+    """The largest log likelihood over AR(1) correlations of a regression on `columns`, up to a constant, and its last coefficient."""
+    n = residuals.size
+    found = []
+    for rho in _CORRELATIONS:
+        table = np.column_stack([columns, residuals])
+        white = table - rho * np.vstack([np.zeros_like(table[:1]), table[:-1]])
+        white[0] *= math.sqrt(1.0 - rho**2)
+        sizes = np.linalg.lstsq(white[:, :-1], white[:, -1], rcond=None)[0]
+        squares = float(np.sum((white[:, -1] - white[:, :-1] @ sizes) ** 2)) + n * _LEAST_SD**2
+        log_likelihood = 0.5 * math.log(1.0 - rho**2) - 0.5 * (n - _USUAL_FREEDOM) * math.log(squares)
+        found.append((log_likelihood, float(sizes[-1]) if sizes.size else 0.0))
+    return max(found)

@@ -3,7 +3,7 @@
     from scalerl.curves import fit
 
     answer = fit(curve, r0=0.40, window=(1_500, 50_000), at=(100_000,))
-    print(answer, answer.forecasts, *answer.warnings, sep="\\n")
+    print(answer)
 
 The law of arXiv 2510.13786 is the default, its power law is fitted beside it, and `law="paper"` is that paper's own
 procedure. Poor data raise nothing: the answer's status says what they do not permit.
@@ -21,15 +21,16 @@ import numpy as np
 
 from scalerl.core.errors import UsageError, unknown_name
 from scalerl.core.units import counted, format_number
-from scalerl.curves.checks import Collapse, residual_trend
+from scalerl.curves.checks import Collapse, late_change
 from scalerl.curves.laws import Law, Parameter
 from scalerl.curves.laws.constant import Constant
+from scalerl.curves.laws.exponential import Exponential
 from scalerl.curves.laws.power import Power
 from scalerl.curves.laws.sigmoid import Sigmoid
 from scalerl.curves.paper import fit_paper
 from scalerl.curves.points import Points
-from scalerl.curves.posterior import Posterior, posterior
-from scalerl.curves.result import Estimate, Fit, LawFit, Status, aicc
+from scalerl.curves.posterior import Posterior, plain_posterior, posterior
+from scalerl.curves.result import Draws, EarlyPhase, Estimate, Fit, LawFit, Status, aicc
 from scalerl.curves.selection import Selection
 from scalerl.records.curve import Curve, FloatArray
 
@@ -37,13 +38,21 @@ PAPER = "paper"
 """Selects the published procedure instead of a law."""
 
 _LEAST_CLIMB_SEEN = 0.5
-"""A ceiling is seen once half of the climb surely lies behind ..."""
-_CEILING_WIDTH = 0.10
-"""... or its 90 % interval is no wider than this share of the reward's range."""
+"""A ceiling is seen once half of the climb lies behind ..."""
+_CLIMB_UNSEEN = 0.05
+"""... but for this probability, ..."""
+_WIDEST = 0.20
+"""... and its 90 % interval is no wider than this share of the reward's range; ..."""
+_NARROW = 0.06
+"""... or once that interval is as narrow as this, whatever lies behind."""
 _FAR_BETTER = 10.0
 """A law whose AICc is higher by this has essentially no support beside the better one (Burnham and Anderson 2002, 2.6)."""
+_LIKELIER = 0.5
+"""Probability from which an early phase is told of."""
 _PRIOR_SHARE = 0.8
 """A parameter whose 90 % interval is wider than this share of its prior's has learned nothing."""
+_FEW_DRAWS = 1024
+"""Enough to see whether A moved."""
 _LEAST_LATER = 4
 """Late points that say nothing alone of three or four unknowns."""
 
@@ -77,7 +86,11 @@ def fit(
     selection = Selection.of(curve, r0=r0, window=window)
     blank = Fit(curve, selection.window, level, Status.OK, None, warnings=selection.warnings, doubts=selection.doubts)
     answer = fit_paper(selection, blank) if law == PAPER else _answer(_law(law), selection, blank)
-    return replace(answer, forecasts=tuple(forecast for compute in at if (forecast := answer.forecast(compute))))
+    return replace(
+        answer,
+        forecasts=tuple(forecast for compute in at if (forecast := answer.forecast(compute))),
+        refit=partial(fit, curve, law=law, r0=r0, level=level),
+    )
 
 
 def _law(asked: str | Law) -> Law:
@@ -113,7 +126,7 @@ def _fitted(law: Law, selection: Selection, blank: Fit) -> Fit:
     points = Points.of(selection.curve, R0=selection.R0)
     points = points if law.reaches_zero else points.positive()
     found, constant = posterior(law, points), posterior(Constant(), points)
-    others = [posterior(other, points) for other in (Sigmoid(), Power()) if type(other) is not type(law)]
+    others = [posterior(other, points) for other in (Sigmoid(), Power(), Exponential()) if type(other) is not type(law)]
     as_fit = partial(_law_fit, R0_source=selection.R0_source, level=blank.level)
     best, beside = as_fit(found), [as_fit(other) for other in others]
     if isinstance(law, Constant):
@@ -133,8 +146,18 @@ def _fitted(law: Law, selection: Selection, blank: Fit) -> Fit:
         status=Status.OK if ceiling_is_bounded(found) else Status.NOT_IDENTIFIED,
         best=best,
         alternatives=tuple(beside),
+        warnings=(*blank.warnings, *_phase_told(best, selection)),
         doubts=(*blank.doubts, *_outdone(best, beside), *_doubts(found, selection)),
     )
+
+
+def _phase_told(best: LawFit, selection: Selection) -> tuple[str, ...]:
+    """A sentence where a fast early phase is likelier than not."""
+    phase = best.early_phase
+    if phase is None or phase.probability < _LIKELIER or phase.R1.value is None or phase.c.value is None:
+        return ()
+    rise = f"a fast early rise to {format_number(phase.R1.value)} (on a scale of {selection.amount(phase.c.value)})"
+    return (f"With probability {phase.probability:.2f} {rise} comes before the climb: B and C_mid are those of the climb after it.",)
 
 
 def _outdone(best: LawFit, others: list[LawFit]) -> tuple[str, ...]:
@@ -144,9 +167,9 @@ def _outdone(best: LawFit, others: list[LawFit]) -> tuple[str, ...]:
 
 
 def ceiling_is_bounded(found: Posterior) -> bool:
-    """Whether the points bound A above: half of the climb surely lies behind, or A is known within .10 anyway."""
-    climbed = np.quantile(found.progress(np.array([found.points.log_last])), 0.05)
-    return bool(climbed >= _LEAST_CLIMB_SEEN or _width(found.A) <= _CEILING_WIDTH)
+    """Whether the points bound A above: half of the climb very likely lies behind and A is known to .20, or A is known to .06 anyway."""
+    climbed = np.quantile(found.progress(np.array([found.points.log_last])), _CLIMB_UNSEEN)
+    return _width(found.A) <= (_WIDEST if climbed >= _LEAST_CLIMB_SEEN else _NARROW)
 
 
 def _is_flat(found: Posterior, constant: Posterior) -> bool:
@@ -155,9 +178,10 @@ def _is_flat(found: Posterior, constant: Posterior) -> bool:
     The evidence knows of correlated noise, but at rewards near 0 it takes any late climb for likely; the criterion asks
     for one among the points.
     """
-    n = len(found.points)
-    gain = n * math.log(max(constant.optimum.squares, sys.float_info.min) / max(found.optimum.squares, sys.float_info.min))
-    return constant.log_evidence >= found.log_evidence or gain <= (found.num_free - constant.num_free) * math.log(n)
+    n, level = len(found.points), constant.plain
+    criteria = [n * math.log(max(one.optimum.squares, sys.float_info.min)) + one.num_free * math.log(n) for one in found.found]
+    of_level = n * math.log(max(level.optimum.squares, sys.float_info.min)) + level.num_free * math.log(n)
+    return constant.log_evidence >= found.log_evidence or of_level <= min(criteria)
 
 
 def _collapsed(law: Law, selection: Selection, blank: Fit, collapse: Collapse) -> Fit:
@@ -192,9 +216,9 @@ def _law_fit(found: Posterior, *, R0_source: str, level: float) -> LawFit:
     bounded = ceiling_is_bounded(found)
     estimates = {
         law.start: _estimate(
-            points.to_reward(found.start),
+            points.to_reward(found.R0),
             level=level,
-            identified=_width(found.start) < _PRIOR_SHARE * 0.9 * float(np.median(found.A)),
+            identified=_width(found.R0) < _PRIOR_SHARE * 0.9 * float(np.median(found.A)),
             source=R0_source if law.start == "R0" else "fitted",
         ),
         "A": _estimate(points.to_reward(found.A), level=level, identified=bounded),
@@ -208,10 +232,47 @@ def _law_fit(found: Posterior, *, R0_source: str, level: float) -> LawFit:
         law=law.name(),
         parameters=estimates,
         rmse=(high - low) * float(np.sqrt(np.mean(_residuals(found) ** 2))),
-        aicc=aicc(found.optimum.squares, num_points=len(points), num_free=found.num_free),
-        least_squares=_least_squares(found),
+        aicc=min(aicc(one.optimum.squares, num_points=len(points), num_free=one.num_free) for one in found.found),
+        solve=partial(_least_squares, found),
         predict=partial(found.band, level=level),
+        sample=partial(_draws, found),
+        sample_given_A=partial(_draws_given, found),
+        early_phase=_early_phase(found, level=level),
     )
+
+
+def _draws(found: Posterior) -> Draws:
+    """The posterior in the curve's units."""
+    points = found.points
+    low, high = points.bounds
+    shape = {
+        parameter.name: np.exp(log_values) * _scale(parameter, points)
+        for parameter, log_values in zip(found.parameters, found.log_parameters, strict=True)
+    }
+    return Draws(
+        parameters={found.law.start: points.to_reward(found.R0), "A": points.to_reward(found.A), **shape},
+        mean=lambda compute: points.to_reward(found.mean(points.log_of(compute))),
+        noise=(high - low) * found.noise,
+    )
+
+
+def _draws_given(found: Posterior, A: float) -> Draws:
+    """The posterior of the same law and points where A is known, in the curve's units."""
+    low, high = found.points.bounds
+    return _draws(posterior(found.law, found.points.with_ceiling((A - low) / (high - low))))
+
+
+def _early_phase(found: Posterior, *, level: float) -> EarlyPhase | None:
+    """What is known of a fast early phase, where the law allows for one and some draws have it."""
+    points = found.points
+    for part in found.parts:
+        if part.regime.has_early_phase:
+            return EarlyPhase(
+                probability=found.early_phase,
+                R1=_estimate(points.to_reward(part.start), level=level, identified=True),
+                c=_estimate(np.exp(part.log_parameters[:, -1]) * points.first_compute, level=level, identified=True, unit="compute"),
+            )
+    return None
 
 
 def _scale(parameter: Parameter, points: Points) -> float:
@@ -224,8 +285,8 @@ def _unit(parameter: Parameter) -> Literal["compute", ""]:
 
 
 def _least_squares(found: Posterior) -> dict[str, float]:
-    """The optimum's parameters in the curve's units."""
-    points, optimum = found.points, found.optimum
+    """The optimum of the law alone, in the curve's units."""
+    points, optimum = found.points, found.plain.polished(found.points)
     start, A = points.to_reward(np.array([optimum.start, optimum.A]))
     shape = {
         parameter.name: float(np.exp(log_value)) * _scale(parameter, points)
@@ -237,7 +298,7 @@ def _least_squares(found: Posterior) -> dict[str, float]:
 def _central(draws: FloatArray, level: float) -> tuple[float, float, float]:
     """Low end, median and high end of the central interval."""
     tail = 0.5 * (1.0 - level)
-    low, median, high = np.quantile(draws, [tail, 0.5, 1.0 - tail])
+    low, median, high = np.interp(np.array([tail, 0.5, 1.0 - tail]) * (draws.size - 1), np.arange(draws.size), np.sort(draws))
     return float(low), float(median), float(high)
 
 
@@ -277,10 +338,12 @@ def _doubts(found: Posterior, selection: Selection) -> tuple[str, ...]:
             "A is not bounded above by these points: more than half of the climb may lie beyond the last one; train on, or give R0."
         )
     points, residuals = found.points, _residuals(found)
-    if trend := residual_trend(residuals):
-        course = "fall" if trend < 0.0 else "rise"
+    compute = found.points.first_compute * np.exp(points.log_compute)
+    if change := late_change(residuals, found.thinned.mean(points.log_compute), compute):
+        course = "fall" if change < 0.0 else "rise"
         doubts.append(
-            f"The last residuals {course} steadily (t = {trend:.1f}): the law misses a late change, and its intervals are too narrow."
+            f"The late residuals {course} (twice the log likelihood ratio of a kink: {abs(change):.0f}):"
+            " the law misses a late change, and its intervals are too narrow."
         )
     if points.R0 is not None and points.reward.min() + 3.0 * float(residuals.std()) < points.R0:
         doubts.append("R0 was given above some of the rewards: no law that climbs from there can fit them.")
@@ -295,7 +358,7 @@ def _moved_ceiling(found: Posterior, selection: Selection) -> str | None:
     cut = min(0.25 * float(positive[-1]), float(np.median(positive)))
     if min(np.count_nonzero(positive <= cut), np.count_nonzero(positive > cut) - _LEAST_LATER) < 2:
         return None
-    later = posterior(found.law, Points.of(selection.after(cut).curve, R0=selection.R0))
+    later = plain_posterior(found.law, Points.of(selection.after(cut).curve, R0=selection.R0), num_draws=_FEW_DRAWS)
     low, A, high = _central(found.points.to_reward(found.A), 0.9)
     later_low, later_A, later_high = _central(later.points.to_reward(later.A), 0.9)
     if low <= later_A <= high or later_low <= A <= later_high:

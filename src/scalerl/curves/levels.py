@@ -1,16 +1,19 @@
-"""The likelihood of a law's progress S alone: both levels and the noise integrated out.
+"""The likelihood of a course alone: the levels and the noise integrated out.
 
-    reward_i = start + (A - start) S_i + e_i,   e AR(1) in the order of the points with correlation rho,
+    reward_i = R0 (1 - E_i) + start (E_i - S_i) + A S_i + e_i,   e AR(1) in the order of the points with correlation rho,
     innovations of variance sigma^2 v_i, sigma^2 scaled inverse chi-square with nu_0 degrees around s_0^2
 
-The sum of squares Q is quadratic in the levels. Integrating sigma leaves (nu_0 s_0^2 + Q)^(-(nu_0 + n) / 2); the start
-level, uniform on [0, A], is then a Student t cut to that stretch, and A, uniform up to 1, is summed by the midpoint rule.
+Without an early phase E is 1 and the start level is R0. With one, R0 is a nuisance: given, or normal and projected out of
+every inner product. The sum of squares Q is quadratic in the two levels that are left. Integrating sigma leaves
+(nu_0 s_0^2 + Q)^(-(nu_0 + n) / 2); the start level, uniform on [floor, A], is then a Student t cut to that stretch, and
+A, uniform up to 1, is summed by the midpoint rule.
 
-Arrays have the shape (m, r, k): m progresses, r correlations, k values of A.
+Arrays have the shape (r, m), r correlations and m courses, or (p,) for any p of those pairs; k nodes of A add an axis in front.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,24 +23,30 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, ndtr, ndtri
 
 from scalerl.curves.points import Points
+from scalerl.curves.regimes import Course
 from scalerl.records.curve import FloatArray
 
-RHO = np.array([0.0, 0.25, 0.5, 0.75])
-"""Correlations of neighbouring residuals: real runs wander about their trend."""
-_LOG_RHO_PRIOR = np.log([0.4, 0.25, 0.2, 0.15])
-_NUM_NODES = 12
-"""Values of A for each progress and correlation."""
+RHO = np.array([[0.0], [0.25], [0.5], [0.75]])
+"""(r, 1) correlations of neighbouring residuals: real runs wander about their trend."""
+_RHO_PRIOR = np.array([[0.4], [0.25], [0.2], [0.15]])
+_PRECISION = np.hstack([1.0 + RHO**2, -RHO, -(RHO**2)])
+"""The AR(1) precision for each correlation, innovations of variance 1: its weights of the sums of products of equal
+points, of neighbours, and of the two ends alone."""
+_R0_CENTRE, _R0_SD = 0.25, 0.29
+"""Prior of an R0 that an early phase has left behind: about where base models stand, and all but flat."""
 _LOG_DROP = 9.0
-"""They span where the likelihood is above exp(-9) of its peak."""
+"""Values of A span where the likelihood is above exp(-9) of its peak."""
 _TINY = 1e-12
 """Floor of a curvature: a level that leaves no trace in the points has none."""
 _LEAST_PROBABILITY = 1e-300
 """Floor beyond 37 standard deviations, where a double holds no probability."""
+_ROUNDING = 1e-12
+"""Of Q, as a share of yy: what is left of it after rewards cancel."""
 _LEAST_TRACE = 1e-9
-
-
-_PRODUCTS = ("SS", "Sy", "uS", "uu", "uy", "yy", "rho")
-"""The arrays of `Levels` that have a row for each progress."""
+_LEAST_SLOPE = 1e-6
+"""A density with less is even."""
+_ARRAYS = ("SS", "Sy", "uS", "uu", "uy", "yy", "wS", "wu", "wy", "R0_precision", "rho", "log_weight")
+"""Of `Levels`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,70 +54,127 @@ class Nodes:
     """Values of A with the log of their share of the likelihood."""
 
     A: FloatArray
-    """(m, r, k)"""
+    """(k, p)"""
     spacing: FloatArray
-    """(m, r, 1)"""
+    """(p,)"""
     log_share: FloatArray
-    """(m, r, k)"""
+    """(k, p)"""
 
-    @property
-    def log_likelihood(self) -> FloatArray:
-        """(m,) of each progress."""
-        largest = self.log_share.max(axis=(1, 2))
-        total: FloatArray = largest + np.log(np.exp(self.log_share - largest[:, np.newaxis, np.newaxis]).sum(axis=(1, 2)))
-        return total
+    def within(self, chosen: NDArray[np.intp], uniform: FloatArray) -> FloatArray:
+        """(N,) values of A at `uniform` of their distribution near the `chosen` nodes, numbered along p first.
+
+        Its logarithm is taken for straight, with the slope between the neighbouring nodes.
+        """
+        slope = np.gradient(self.log_share, axis=0).take(chosen)
+        slope = np.copysign(np.maximum(np.abs(slope), _LEAST_SLOPE), slope)
+        share = np.log1p(uniform * np.expm1(slope)) / slope
+        near: FloatArray = self.A.take(chosen) + (share - 0.5) * self.spacing.take(chosen % self.spacing.size)
+        return near
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Levels:
-    """What the points say of both levels: inner products of S, u = 1 - S and the rewards y, under the AR(1) precision."""
+class Observed:
+    """The points as the levels see them, whatever the course: weighted by their noise, with what is known of R0."""
 
-    SS: FloatArray
-    Sy: FloatArray
-    uS: FloatArray
-    uu: FloatArray
-    uy: FloatArray
+    weight: FloatArray
+    """(n,) 1 / sqrt(v): what rewards and columns are multiplied with."""
+    precise_y: FloatArray
+    """(r, n) the AR(1) precision times the weighted rewards y."""
     yy: FloatArray
-    rho: FloatArray
+    """(r, 1)"""
+    R0_centre: float
+    R0_weight: float
+    """Weight of R0's prior: its precision in units of the noise's. Infinite where R0 is given, or is the start level."""
     fixed_start: float | None
-    """The start level where the user gave it."""
+    """The start level where that is R0, and given."""
+    floor: float
+    """Least start level."""
     prior_squares: float
     """nu_0 s_0^2"""
     dof: float
     """nu_0 + n"""
 
     @staticmethod
-    def of(points: Points, progress: FloatArray, *, fixed_start: float | None) -> Levels:
-        """The inner products, of shape (m, r, 1), for `progress` (m, n)."""
-        scale = 1.0 / np.sqrt(points.variance)
-        S, y = progress * scale, points.reward * scale
-        precise_one, precise_y = _times_precision(scale), _times_precision(y)
-        S_one, Sy = S @ precise_one.T, S @ precise_y.T
-        neighbours = np.einsum("mi,mi->m", S[:, 1:], S[:, :-1])[:, np.newaxis]
-        ends = S[:, :1] ** 2 + S[:, -1:] ** 2
-        SS = np.einsum("mi,mi->m", S, S)[:, np.newaxis] * (1.0 + RHO**2) - 2.0 * RHO * neighbours - RHO**2 * ends
-        return Levels(
-            SS=SS[..., np.newaxis],
-            Sy=Sy[..., np.newaxis],
-            uS=(S_one - SS)[..., np.newaxis],
-            uu=np.maximum(precise_one @ scale - 2.0 * S_one + SS, _TINY)[..., np.newaxis],
-            uy=(precise_y @ scale - Sy)[..., np.newaxis],
-            yy=np.broadcast_to(precise_y @ y, SS.shape)[..., np.newaxis],
-            rho=np.broadcast_to(RHO, SS.shape)[..., np.newaxis],
-            fixed_start=fixed_start,
+    def of(points: Points, *, given_R0: float | None, has_early_phase: bool) -> Observed:
+        """`points` under a regime; R0 where the user gave it."""
+        weight = 1.0 / np.sqrt(points.variance)
+        y = points.reward * weight
+        precise_y = _times_precision(y)
+        is_left_behind = has_early_phase and given_R0 is None
+        return Observed(
+            weight=weight,
+            precise_y=precise_y,
+            yy=precise_y @ y[:, np.newaxis],
+            R0_centre=_R0_CENTRE if is_left_behind else given_R0 or 0.0,
+            R0_weight=(points.noise_sd / _R0_SD) ** 2 if is_left_behind else math.inf,
+            fixed_start=None if has_early_phase else given_R0,
+            floor=given_R0 or 0.0,
             prior_squares=points.noise_dof * points.noise_sd**2,
             dof=points.noise_dof + len(points),
         )
 
+    def levels(self, course: Course) -> Levels:
+        """What the points say of the levels, (r, m), for `course` (m, n)."""
+        S, u = course.S * self.weight, (course.E - course.S) * self.weight
+        SS, uS, uu, Sy, uy, yy = _inner(S, S), _inner(u, S), _inner(u, u), self.precise_y @ S.T, self.precise_y @ u.T, self.yy
+        wS = wu = ww = wy = np.zeros_like(SS)
+        if course.has_early_phase:
+            w = (1.0 - course.E) * self.weight
+            wS, wu, ww, wy = _inner(w, S), _inner(w, u), _inner(w, w), self.precise_y @ w.T
+        centre, precision = self.R0_centre, ww + self.R0_weight
+        Sy, uy, wy, yy = Sy - centre * wS, uy - centre * wu, wy - centre * ww, yy - centre * (2.0 * wy - centre * ww)
+        log_prior = np.log(_RHO_PRIOR * np.sqrt(1.0 - RHO**2) / (1.0 - self.floor))
+        return Levels(
+            observed=self,
+            SS=SS - wS**2 / precision,
+            Sy=Sy - wS * wy / precision,
+            uS=uS - wu * wS / precision,
+            uu=np.maximum(uu - wu**2 / precision, _TINY),
+            uy=uy - wu * wy / precision,
+            yy=yy - wy**2 / precision,
+            wS=wS,
+            wu=wu,
+            wy=wy,
+            R0_precision=precision,
+            rho=np.broadcast_to(RHO, ww.shape),
+            log_weight=log_prior - 0.5 * np.log(1.0 + ww / self.R0_weight),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Levels:
+    """Inner products under the AR(1) precision of S, u = E - S, the rewards y and w = 1 - E.
+
+    R0's prior is worth a weight added to ww. Where w is no factor, R0 is projected out; y counts from R0's centre.
+    """
+
+    observed: Observed
+    SS: FloatArray
+    Sy: FloatArray
+    uS: FloatArray
+    uu: FloatArray
+    uy: FloatArray
+    yy: FloatArray
+    wS: FloatArray
+    wu: FloatArray
+    wy: FloatArray
+    R0_precision: FloatArray
+    """ww and the weight of R0's prior."""
+    rho: FloatArray
+    log_weight: FloatArray
+    """Of the integral over the levels: the priors of rho and A, and what integrating R0 leaves."""
+
     @staticmethod
     def joined(parts: Sequence[Levels]) -> Levels:
-        """The levels of all progresses of `parts`, which have the same points."""
-        products: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _PRODUCTS}
-        return replace(parts[0], **products)
+        """The levels of all courses of `parts`, which have the same points."""
+        if len(parts) == 1:
+            return parts[0]
+        arrays: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts], axis=1) for name in _ARRAYS}
+        return replace(parts[0], **arrays)
 
-    def at(self, progress: NDArray[np.intp], rho: NDArray[np.intp]) -> Levels:
-        """One progress and one correlation for each draw: arrays (N,)."""
-        return replace(self, **{name: getattr(self, name)[progress, rho, 0] for name in _PRODUCTS})
+    def pairs(self, chosen: NDArray[np.intp]) -> Levels:
+        """Those of some pairs of correlation and course, numbered along the courses first: arrays (p,)."""
+        return replace(self, **{name: getattr(self, name).take(chosen) for name in _ARRAYS})
 
     def squares(self, start: FloatArray, A: FloatArray) -> FloatArray:
         """Q, the weighted sum of squared residuals."""
@@ -117,115 +183,167 @@ class Levels:
 
     def best_start(self, A: FloatArray) -> FloatArray:
         """The start level of least squares given A, wherever it lies; or the fixed one."""
-        if self.fixed_start is not None:
-            return np.full_like(A, self.fixed_start)
+        if self.observed.fixed_start is not None:
+            return np.full_like(A, self.observed.fixed_start)
         best: FloatArray = (self.uy - self.uS * A) / self.uu
         return best
 
     @property
     def has_free_start(self) -> bool:
         """Whether the start level is unknown and leaves a trace in the points."""
-        return self.fixed_start is None and bool((self.uu > _LEAST_TRACE).any())
+        return self.observed.fixed_start is None and bool((self.uu > _LEAST_TRACE).any())
 
     def least_squares(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Least Q with 0 <= start <= A <= 1, inside or on an edge of that triangle, and the start and A where it lies."""
-        return self._least_squares(self._peak()[0])
+        """Least Q with floor <= start <= A <= 1, and the start and A where it lies."""
+        candidates = self._candidates()
+        least = candidates[0].argmin(axis=0)[np.newaxis]
+        squares, start, A = (np.take_along_axis(candidate, least, axis=0)[0] for candidate in candidates)
+        return squares, start, A
 
-    def nodes(self) -> Nodes:
-        """The likelihood as a function of A."""
+    def outline(self) -> FloatArray:
+        """About the log likelihood of each correlation and course, by Laplace's method: right to a factor, at a tenth of the cost."""
         peak, curvature = self._peak()
-        floor = self.fixed_start or 0.0
-        # Q at the best start bounds the sum of squares from below, so every A beyond this reach has lost exp(-9).
-        largest = (self.prior_squares + self._least_squares(peak)[0]) * np.exp(2.0 * _LOG_DROP / self.dof) - self.prior_squares
-        reach = np.sqrt(np.maximum(largest - self.squares(self.best_start(peak), peak), 0.0) / curvature)
-        low = np.minimum(np.maximum(floor, peak - reach), 1.0 - _TINY)
-        spacing = np.maximum(np.minimum(1.0, peak + reach) - low, _TINY) / _NUM_NODES
-        A = low + spacing * (np.arange(_NUM_NODES) + 0.5)
-        log_prior = np.log1p(-(self.rho**2)) / 2.0 + _LOG_RHO_PRIOR[:, np.newaxis] - np.log(1.0 - floor)
-        return Nodes(A, spacing, log_prior + np.log(spacing) + self._log_marginal(A))
+        dof, floor = self.observed.dof, self.observed.floor
+        squares = self.observed.prior_squares + self._candidates()[0].min(axis=0)
+        spread = 2.0 * np.pi / dof * squares
+        share = np.minimum(spread / curvature, 1.0)
+        if self.observed.fixed_start is None:
+            share = share * np.minimum(spread / (self.uu * np.maximum(_within(peak, floor, 1.0) - floor, _TINY) ** 2), 1.0)
+        outline: FloatArray = self.log_weight - 0.5 * dof * np.log(squares) + 0.5 * np.log(share)
+        return outline
+
+    def nodes(self, number: int) -> Nodes:
+        """The likelihood as a function of A."""
+        low, high = self._stretch()
+        spacing = np.maximum(high - low, _TINY) / number
+        A = low + spacing * (np.arange(number) + 0.5)[:, np.newaxis]
+        return Nodes(A, spacing, self.log_weight + np.log(spacing) + self._log_marginal(A))
 
     def draw_start(self, A: FloatArray, uniform: FloatArray) -> FloatArray:
         """The start level at `uniform` (0 .. 1) of its distribution given A."""
-        if self.fixed_start is not None:
-            return self.best_start(A)
-        best, width = self.best_start(A), self._start_width(A)
-        low, high = _normal_of_t(-best / width, self.dof - 1.0), _normal_of_t((A - best) / width, self.dof - 1.0)
-        side = np.where(low + high > 0.0, -1.0, 1.0)
+        best = self.best_start(A)
+        if self.observed.fixed_start is not None:
+            return best
+        dof, floor = self.observed.dof - 1.0, self.observed.floor
+        width = self._start_width(best, A)
+        low, high = (_normal_of_t((edge - best) / width, dof) for edge in (floor, A))
+        side = -np.copysign(1.0, low + high)
         low, high = np.minimum(side * low, side * high), np.maximum(side * low, side * high)
         below = ndtr(low)
-        deviate = np.clip(ndtri(below + uniform * (ndtr(high) - below)), low, high)
-        return np.clip(best + width * _t_of_normal(side * deviate, self.dof - 1.0), 0.0, A)
+        deviate = _within(ndtri(below + uniform * (ndtr(high) - below)), low, high)
+        return _within(best + width * _t_of_normal(side * deviate, dof), floor, A)
 
-    def draw_noise_sd(self, start: FloatArray, A: FloatArray, uniform: FloatArray) -> FloatArray:
-        """The standard deviation of a residual of relative variance 1, at `uniform` of its distribution given the levels."""
+    def draw_R0(self, start: FloatArray, A: FloatArray, noise_sd: FloatArray, deviate: FloatArray) -> FloatArray:
+        """R0 before an early phase, so many standard deviations off its mean given all else, cut to 0 .. 1; or the one given."""
+        best = self.observed.R0_centre + (self.wy - self.wu * start - self.wS * A) / self.R0_precision
+        return _within(best + noise_sd * np.sqrt((1.0 - self.rho**2) / self.R0_precision) * deviate, 0.0, 1.0)
+
+    def draw_noise_sd(self, start: FloatArray, A: FloatArray, deviate: FloatArray) -> FloatArray:
+        """The standard deviation of a residual of relative variance 1 given the levels, at a normal deviate of its chi-square."""
         # A chi-square is close to the cube of a normal deviate: Wilson and Hilferty (1931).
-        spread = 2.0 / (9.0 * self.dof)
-        chi_square = self.dof * np.maximum(1.0 - spread - np.sqrt(spread) * ndtri(uniform), _TINY) ** 3
-        innovation_variance = (self.prior_squares + self.squares(start, A)) / chi_square
+        dof = self.observed.dof
+        spread = 2.0 / (9.0 * dof)
+        chi_square = dof * np.maximum(1.0 - spread - math.sqrt(spread) * deviate, _TINY) ** 3
+        innovation_variance = (self.observed.prior_squares + self.squares(start, A)) / chi_square
         sd: FloatArray = np.sqrt(innovation_variance / (1.0 - self.rho**2))
         return sd
 
     def _peak(self) -> tuple[FloatArray, FloatArray]:
         """A of least squares, wherever it lies, and the curvature of Q there, the start level following A."""
-        if self.fixed_start is not None:
+        if self.observed.fixed_start is not None:
             curvature = np.maximum(self.SS, _TINY)
-            return (self.Sy - self.fixed_start * self.uS) / curvature, curvature
+            return (self.Sy - self.observed.fixed_start * self.uS) / curvature, curvature
         curvature = np.maximum(self.SS - self.uS**2 / self.uu, _TINY)
         return (self.Sy - self.uS * self.uy / self.uu) / curvature, curvature
 
-    def _least_squares(self, peak: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        if self.fixed_start is not None:
-            A = np.clip(peak, self.fixed_start, 1.0)
-            start = self.best_start(A)
-            return self.squares(start, A), start, A
-        inside = np.clip(peak, 0.0, 1.0)
-        at_zero = np.clip(self.Sy / np.maximum(self.SS, _TINY), 0.0, 1.0)
-        one = np.ones_like(peak)
-        ones, ones_y = self.uu + 2.0 * self.uS + self.SS, self.uy + self.Sy
-        level = np.clip(ones_y / ones, 0.0, 1.0)
-        starts = np.stack(
-            [np.clip(self.best_start(inside), 0.0, inside), np.zeros_like(peak), np.clip(self.best_start(one), 0.0, 1.0), level]
-        )
-        ceilings = np.stack([inside, at_zero, one, level])
-        squares = self.squares(starts, ceilings)
-        least = squares.argmin(axis=0)[np.newaxis]
-        at_least = [np.take_along_axis(candidates, least, axis=0)[0] for candidates in (squares, starts, ceilings)]
-        return at_least[0], at_least[1], at_least[2]
+    def _tops(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """A and start of least squares at large, on start = floor and on start = A, and the curvature of Q in A there: (3, ...)."""
+        peak, curvature = self._peak()
+        at_floor, of_level = np.maximum(self.SS, _TINY), np.maximum(self.SS + 2.0 * self.uS + self.uu, _TINY)
+        level = (self.Sy + self.uy) / of_level
+        floor = np.full_like(peak, self.observed.floor)
+        A = np.array([peak, (self.Sy - floor * self.uS) / at_floor, level])
+        return A, np.array([self.best_start(peak), floor, level]), np.array([curvature, at_floor, of_level])
 
-    def _start_width(self, A: FloatArray) -> FloatArray:
-        """Scale of the Student t of the start level given A."""
-        squares = self.prior_squares + self.squares(self.best_start(A), A)
-        width: FloatArray = np.sqrt(squares / ((self.dof - 1.0) * self.uu))
+    def _nearest(self, A: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The start level of floor .. A with the least Q, and that Q."""
+        start = _within(self.best_start(A), self.observed.floor, A)
+        return start, self.squares(start, A)
+
+    def _candidates(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Q, start and A of four points among which the least squares under floor <= start <= A <= 1 lie: (4, ...)."""
+        A = _within(np.concatenate([self._tops()[0], np.ones((1, *self.SS.shape))]), self.observed.floor, 1.0)
+        start, squares = self._nearest(A)
+        return squares, start, A
+
+    def _stretch(self) -> tuple[FloatArray, FloatArray]:
+        """Least and largest A for which some start level keeps the likelihood above exp(-9) of its peak.
+
+        That set is convex: it ends where Q reaches its limit at large or on an edge, or at a corner.
+        """
+        prior_squares, floor = self.observed.prior_squares, self.observed.floor
+        candidates, _, near = self._candidates()
+        limit = (prior_squares + candidates.min(axis=0)) * math.exp(2.0 * _LOG_DROP / self.observed.dof) - prior_squares
+        A, start, curvature = self._tops()
+        reach = np.sqrt(np.maximum(limit - self.squares(start, A), 0.0) / curvature)
+        ends = np.concatenate([near, _within(A - reach, floor, 1.0), _within(A + reach, floor, 1.0)])
+        is_inside = self._nearest(ends)[1] <= limit + _ROUNDING * self.yy
+        return np.where(is_inside, ends, 1.0).min(axis=0), np.where(is_inside, ends, floor).max(axis=0)
+
+    def _start_width(self, best: FloatArray, A: FloatArray) -> FloatArray:
+        """Scale of the Student t of the start level given A, around its best."""
+        width: FloatArray = np.sqrt((self.observed.prior_squares + self.squares(best, A)) / ((self.observed.dof - 1.0) * self.uu))
         return width
 
     def _log_marginal(self, A: FloatArray) -> FloatArray:
         """Log likelihood of A, the noise and a free start level integrated."""
-        best = self.best_start(A)
-        log_squares = np.log(self.prior_squares + self.squares(best, A))
-        if self.fixed_start is not None:
-            return -0.5 * self.dof * log_squares
-        dof = self.dof - 1.0
-        width = np.exp(0.5 * log_squares) / np.sqrt(dof * self.uu)
-        log_inside = _log_normal_mass(_normal_of_t(-best / width, dof), _normal_of_t((A - best) / width, dof))
-        log_norm = 0.5 * np.log(np.pi / self.uu) + gammaln(0.5 * dof) - gammaln(0.5 * self.dof)
-        log_marginal: FloatArray = log_norm - 0.5 * dof * log_squares + log_inside - np.log(A)
+        best, dof = self.best_start(A), self.observed.dof
+        log_squares = np.log(self.observed.prior_squares + self.squares(best, A))
+        if self.observed.fixed_start is not None:
+            return -0.5 * dof * log_squares
+        width = self._start_width(best, A)
+        floor = self.observed.floor
+        mass = _normal_mass(_normal_of_t((floor - best) / width, dof - 1.0), _normal_of_t((A - best) / width, dof - 1.0))
+        log_norm = 0.5 * np.log(np.pi / self.uu) + gammaln(0.5 * (dof - 1.0)) - gammaln(0.5 * dof)
+        log_marginal: FloatArray = log_norm - 0.5 * (dof - 1.0) * log_squares + np.log(mass / (A - floor))
         return log_marginal
 
 
+def log_sum(log_values: FloatArray) -> FloatArray:
+    """The log of a sum over the first axis; SciPy's takes several times as long for few numbers."""
+    largest = log_values.max(axis=0)
+    total: FloatArray = largest + np.log(np.exp(log_values - largest).sum(axis=0))
+    return total
+
+
+def _within(x: FloatArray, low: float | FloatArray, high: float | FloatArray) -> FloatArray:
+    """x cut to low .. high; np.clip takes several times as long for few numbers."""
+    cut: FloatArray = np.minimum(np.maximum(x, low), high)
+    return cut
+
+
+def _inner(a: FloatArray, b: FloatArray) -> FloatArray:
+    """(r, m) inner products of the rows of a and b (m, n) under the AR(1) precision for each correlation."""
+    equal = np.einsum("ij,ij->i", a, b)
+    neighbours = np.einsum("ij,ij->i", a[:, 1:], b[:, :-1]) + np.einsum("ij,ij->i", a[:, :-1], b[:, 1:])
+    ends = a[:, 0] * b[:, 0] + a[:, -1] * b[:, -1]
+    inner: FloatArray = _PRECISION @ np.array([equal, neighbours, ends])
+    return inner
+
+
 def _times_precision(x: FloatArray) -> FloatArray:
-    """(r, n) the AR(1) precision for each correlation, innovations of variance 1, times x (n,)."""
-    neighbours = np.zeros_like(x)
+    """(r, n) the AR(1) precision for each correlation times x (n,)."""
+    neighbours, ends = np.zeros_like(x), np.zeros_like(x)
     neighbours[1:] += x[:-1]
     neighbours[:-1] += x[1:]
-    inside = np.ones_like(x)
-    inside[[0, -1]] = 0.0
-    rho = RHO[:, np.newaxis]
-    return x + rho**2 * inside * x - rho * neighbours
+    ends[[0, -1]] = x[[0, -1]]
+    product: FloatArray = _PRECISION @ np.stack([x, neighbours, ends])
+    return product
 
 
 def _normal_of_t(t: FloatArray, dof: float) -> FloatArray:
     """The normal deviate of the same probability as a Student t: Wallace (1959), absolute error of probability below .001."""
-    return np.copysign((8.0 * dof + 1.0) / (8.0 * dof + 3.0) * np.sqrt(dof * np.log1p(t * t / dof)), t)
+    return np.copysign((8.0 * dof + 1.0) / (8.0 * dof + 3.0) * np.sqrt(dof * np.log(1.0 + t * t / dof)), t)
 
 
 def _t_of_normal(deviate: FloatArray, dof: float) -> FloatArray:
@@ -234,9 +352,7 @@ def _t_of_normal(deviate: FloatArray, dof: float) -> FloatArray:
     return np.copysign(np.sqrt(dof * np.expm1(scaled * scaled / dof)), deviate)
 
 
-def _log_normal_mass(low: FloatArray, high: FloatArray) -> FloatArray:
-    """Log probability of low .. high under the standard normal, taken in the lower tail, where it is exact."""
-    upper = low + high > 0.0
-    mass = ndtr(np.where(upper, -low, high)) - ndtr(np.where(upper, -high, low))
-    log_mass: FloatArray = np.log(np.maximum(mass, _LEAST_PROBABILITY))
-    return log_mass
+def _normal_mass(low: FloatArray, high: FloatArray) -> FloatArray:
+    """Probability of low .. high under the standard normal, taken in the lower tail, where it is exact."""
+    side = -np.copysign(1.0, low + high)
+    return np.maximum(np.abs(ndtr(side * high) - ndtr(side * low)), _LEAST_PROBABILITY)

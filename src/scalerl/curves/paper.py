@@ -76,7 +76,7 @@ def fit_paper(selection: Selection, blank: Fit) -> Fit:
         },
         rmse=(high - low) * float(np.sqrt(optimum.squares / len(curve))),
         aicc=aicc(optimum.squares, num_points=len(curve), num_free=3),
-        least_squares=estimates,
+        solve=lambda: estimates,
         predict=partial(_band, estimates),
     )
     span = (float(curve.compute[0]), float(curve.compute[-1]))

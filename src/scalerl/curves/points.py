@@ -12,6 +12,9 @@ import numpy as np
 
 from scalerl.records.curve import Curve, FloatArray
 
+_KNOWN_VARIANCE = 1e-6
+"""Relative noise variance of what is known: a thousandth of the noise of a point."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Points:
@@ -60,8 +63,20 @@ class Points:
 
     def positive(self) -> Points:
         """Those of positive compute."""
-        kept = np.isfinite(self.log_compute)
+        kept = self.log_compute > -np.inf
         return replace(self, log_compute=self.log_compute[kept], reward=self.reward[kept], variance=self.variance[kept])
+
+    def with_ceiling(self, A: float) -> Points:
+        """With A known, in units of `reward`: an evaluation all but without noise at infinite compute, where every law has arrived.
+
+        It stands first, so that the last point stays the last evaluation.
+        """
+        return replace(
+            self,
+            log_compute=np.concatenate([[np.inf], self.log_compute]),
+            reward=np.concatenate([[A], self.reward]),
+            variance=np.concatenate([[_KNOWN_VARIANCE], self.variance]),
+        )
 
     def log_of(self, compute: FloatArray) -> FloatArray:
         """`compute` of the curve's axis as log(C / C_first)."""

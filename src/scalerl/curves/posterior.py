@@ -9,26 +9,38 @@ are the quantiles of one array.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
 from scipy.special import ndtri
 
-from scalerl.curves.cells import refined
+from scalerl.curves.cells import Cells, refined
 from scalerl.curves.laws import Law, Parameter
-from scalerl.curves.levels import Levels
+from scalerl.curves.levels import Levels, Nodes, Observed, log_sum
 from scalerl.curves.points import Points
+from scalerl.curves.regimes import Regime, regimes_of
 from scalerl.curves.result import Band
+from scalerl.curves.sequence import evenly_spread
 from scalerl.records.curve import FloatArray
 
 NUM_DRAWS = 4096
-_NUMBERS_AT_ONCE = 1_000_000
-"""Progress of cells at points that is held in memory together: 8 MB for each array."""
+_NUMBERS_AT_ONCE = 100_000
+"""Progress of cells at points that is worked on together: .8 MB for each array stays near the processor."""
 _COLUMNS_AT_ONCE = 256
 """Amounts of compute whose draws are held in memory together: 8 MB for each array."""
-_NEGLIGIBLE = 1e-5
-"""Share of the heaviest node below which a node of A gets no draw anyway."""
+_NUM_NODES = 6
+"""Values of A for each cell and correlation: 1.4 standard deviations apart, the midpoint rule is right to 1e-4."""
+_TOLERANCE = 1e-14
+"""Of a polished optimum: as fine as doubles permit."""
+_NEGLIGIBLE = 3e-4
+"""Share of the heaviest cell and correlation below which others are left out."""
+_TIE = 1e-12
+"""Between values of A that count as equal."""
+_EVERY = 16
+"""Draws apart that are enough for a mean."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,42 +56,203 @@ class Optimum:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Draws:
+    """N evenly weighted draws of everything unknown under one regime; levels and noise in units of `points.reward`, arrays (N,)."""
+
+    regime: Regime
+    log_parameters: FloatArray
+    """(N, d) logarithms of the regime's parameters, compute relative to the first point."""
+    R0: FloatArray
+    """The level at no compute: without an early phase, the start level itself."""
+    start: FloatArray
+    A: FloatArray
+    noise: FloatArray
+    """Residual of one new evaluation."""
+
+    def mean(self, log_compute: FloatArray) -> FloatArray:
+        """(N, k) the mean at `log_compute` (k,)."""
+        course = self.regime.course(log_compute, self.log_parameters)
+        start, A = self.start[:, np.newaxis], self.A[:, np.newaxis]
+        if not self.regime.has_early_phase:
+            return start + (A - start) * course.S
+        R0 = self.R0[:, np.newaxis]
+        return R0 + (start - R0) * course.E + (A - start) * course.S
+
+    @property
+    def thinned(self) -> Draws:
+        """Every sixteenth: draws are sorted by A, so that those still stand for all."""
+        kept = slice(_EVERY // 2, None, _EVERY)
+        return Draws(self.regime, self.log_parameters[kept], self.R0[kept], self.start[kept], self.A[kept], self.noise[kept])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """The posterior under one regime, at nodes: values of A with each of p likely pairs of a cell and a correlation."""
+
+    regime: Regime
+    cells: Cells
+    cell_of: NDArray[np.intp]
+    """(p,)"""
+    levels: Levels
+    """(p,) what the points say of the levels in that cell."""
+    nodes: Nodes
+    """(k, p) of A, whose shares are those of the posterior mass without the regime's prior probability."""
+
+    @property
+    def log_evidence(self) -> float:
+        """Log marginal likelihood, without the regime's prior probability."""
+        return float(log_sum(self.nodes.log_share.ravel()))
+
+    @property
+    def log_mass(self) -> float:
+        """Log of the regime's share of the posterior, up to a constant of all regimes."""
+        return self.regime.log_prior + self.log_evidence
+
+    @property
+    def num_free(self) -> int:
+        """Free parameters that leave a trace in the points."""
+        return len(self.regime.parameters) + 1 + self.levels.has_free_start + (not math.isinf(self.levels.observed.R0_weight))
+
+    @property
+    def optimum(self) -> Optimum:
+        """The best of the cells' centres, residuals taken as uncorrelated."""
+        uncorrelated = self.cells.levels.pairs(np.arange(len(self.cells.centre)))
+        squares, start, A = uncorrelated.least_squares()
+        best = int(squares.argmin())
+        return Optimum(float(squares[best]), float(start[best]), float(A[best]), self.cells.centre[best])
+
+    def polished(self, points: Points) -> Optimum:
+        """The optimum to the precision of the machine: the levels follow the shape (variable projection, Golub and Pereyra 1973)."""
+        if not self.regime.parameters:
+            return self.optimum
+        low, high = np.array([(parameter.log_low, parameter.log_high) for parameter in self.regime.parameters]).T
+
+        def at(log_parameters: FloatArray) -> Optimum:
+            course = self.regime.course(points.log_compute, log_parameters[np.newaxis])
+            levels = self.levels.observed.levels(course)
+            squares, start, A = (float(column[0, 0]) for column in levels.least_squares())
+            return Optimum(squares, start, A, log_parameters)
+
+        def residuals(log_parameters: FloatArray) -> FloatArray:
+            best = at(log_parameters)
+            S = self.regime.course(points.log_compute, log_parameters[np.newaxis]).S[0]
+            off: FloatArray = (best.start + (best.A - best.start) * S - points.reward) / np.sqrt(points.variance)
+            return off
+
+        solution = least_squares(
+            residuals,
+            self.optimum.log_parameters,
+            jac="3-point",
+            bounds=(low, high),
+            ftol=_TOLERANCE,
+            xtol=_TOLERANCE,
+            gtol=_TOLERANCE,
+        )
+        return at(solution.x)
+
+    def draws(self, number: int, *, last_variance: float) -> Draws:
+        """So many draws, spread evenly; the noise is that of a point of relative variance `last_variance`."""
+        share = np.exp(self.nodes.log_share - self.log_evidence).ravel()
+        # Rounding, and with it the unit of the rewards, must not turn the order of equal A.
+        order = np.argsort(self.nodes.A.ravel() + _TIE * np.arange(share.size))
+        heaped = np.cumsum(share[order])
+        position = (np.arange(number) + 0.5) / number * heaped[-1]
+        drawn = order[np.searchsorted(heaped, position)]
+        pair = drawn % self.cell_of.size
+        levels, cell = self.levels.pairs(pair), self.cell_of[pair]
+
+        num_axes = self.cells.centre.shape[1]
+        in_node, in_start, *in_cell = evenly_spread(5 + num_axes, NUM_DRAWS)[3:, :number]
+        of_sd, of_noise, of_R0 = _normal_deviates(5 + num_axes)[:, :number]
+        A = self.nodes.within(drawn, in_node)
+        start = levels.draw_start(A, in_start)
+        sd = levels.draw_noise_sd(start, A, of_sd)
+        offset = 2.0 * np.array(in_cell).reshape(num_axes, number).T - 1.0
+        return Draws(
+            regime=self.regime,
+            log_parameters=self.cells.centre[cell] + self.cells.half[cell] * offset,
+            R0=levels.draw_R0(start, A, sd, of_R0) if self.regime.has_early_phase else start,
+            start=start,
+            A=A,
+            noise=sd * math.sqrt(last_variance) * of_noise,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Posterior:
-    """N evenly weighted draws of everything unknown; levels and noise in units of `points.reward`."""
+    """What is known of a law given points: draws of each regime in proportion to its probability."""
 
     law: Law
     points: Points
     """Those that entered: a law that diverges at zero compute leaves points there out."""
-    parameters: tuple[Parameter, ...]
-    log_parameters: FloatArray
-    """(d, N) logarithms of `parameters`, compute relative to the first point."""
-    start: FloatArray
-    """(N,)"""
-    A: FloatArray
-    """(N,)"""
-    noise: FloatArray
-    """(N,) residual of one new evaluation."""
-    log_evidence: float
-    """Log marginal likelihood, comparable between laws on the same points."""
-    optimum: Optimum
-    num_free: int
-    """Free parameters of the law that leave a trace in the points."""
+    found: tuple[Found, ...]
+    """One regime each, one without an early phase first."""
+    parts: tuple[Draws, ...]
+    """Of the regimes that have a share of the draws; N in all."""
+
+    @property
+    def log_evidence(self) -> float:
+        """Log marginal likelihood, comparable between laws on the same points."""
+        return float(np.logaddexp.reduce([one.log_mass for one in self.found]))
+
+    @property
+    def plain(self) -> Found:
+        """The law without an early phase."""
+        return self.found[0]
+
+    @property
+    def early_phase(self) -> float:
+        """The probability of an early phase."""
+        return sum(part.A.size for part in self.parts if part.regime.has_early_phase) / self.A.size
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The law's own nonlinear parameters."""
+        return self.plain.regime.parameters
+
+    @property
+    def log_parameters(self) -> FloatArray:
+        """(d, N) logarithms of the law's own parameters, compute relative to the first point."""
+        return np.concatenate([part.log_parameters[:, : len(self.parameters)] for part in self.parts]).T
+
+    @property
+    def R0(self) -> FloatArray:
+        """(N,)"""
+        return np.concatenate([part.R0 for part in self.parts])
+
+    @property
+    def start(self) -> FloatArray:
+        """(N,) the level that the law itself climbs from."""
+        return np.concatenate([part.start for part in self.parts])
+
+    @property
+    def A(self) -> FloatArray:
+        """(N,)"""
+        return np.concatenate([part.A for part in self.parts])
+
+    @property
+    def noise(self) -> FloatArray:
+        """(N,) residual of one new evaluation."""
+        return np.concatenate([part.noise for part in self.parts])
 
     def progress(self, log_compute: FloatArray) -> FloatArray:
         """(N, k) S at `log_compute` (k,)."""
-        return self.law.progress(log_compute, *self.log_parameters[..., np.newaxis])
+        courses = [(part, part.regime.course(log_compute, part.log_parameters)) for part in self.parts]
+        return np.concatenate([np.broadcast_to(course.S, (part.A.size, log_compute.size)) for part, course in courses])
 
     def mean(self, log_compute: FloatArray) -> FloatArray:
-        """(N, k) the law's mean at `log_compute` (k,), in units of `points.reward`."""
-        start, A = self.start[:, np.newaxis], self.A[:, np.newaxis]
-        mean: FloatArray = start + (A - start) * self.progress(log_compute)
-        return mean
+        """(N, k) the mean at `log_compute` (k,), in units of `points.reward`."""
+        return np.concatenate([part.mean(log_compute) for part in self.parts])
 
     def expected(self, log_compute: FloatArray) -> FloatArray:
-        """(k,) the posterior mean of the law's mean at `log_compute` (k,)."""
-        parts = range(0, log_compute.size, _COLUMNS_AT_ONCE)
-        expected: FloatArray = np.concatenate([self.mean(log_compute[first : first + _COLUMNS_AT_ONCE]).mean(axis=0) for first in parts])
+        """(k,) the posterior mean of the mean at `log_compute` (k,)."""
+        expected: FloatArray = self.thinned.mean(log_compute).mean(axis=0)
         return expected
+
+    @property
+    def thinned(self) -> Posterior:
+        """With a sixteenth of the draws, for what needs no quantiles."""
+        return replace(self, parts=tuple(part.thinned for part in self.parts))
 
     def band(self, compute: FloatArray, *, level: float) -> Band:
         """The central interval of one new evaluation at each of `compute` (k,), in the curve's units."""
@@ -94,78 +267,56 @@ class Posterior:
         return Band(compute, to_reward(middle), to_reward(low), to_reward(high))
 
 
-def fixed_start(law: Law, points: Points) -> float | None:
-    """The start level that the user gave, if this law has it."""
-    return points.R0 if law.start == "R0" else None
-
-
 def posterior(law: Law, points: Points) -> Posterior:
     """The posterior of `law` given `points`, which hold two different amounts of positive compute.
 
     Poor data raise nothing: a posterior as wide as the prior says what they are worth.
     """
+    return _over(regimes_of(law, points.log_last), points, num_draws=NUM_DRAWS)
+
+
+def plain_posterior(law: Law, points: Points, *, num_draws: int = NUM_DRAWS) -> Posterior:
+    """As `posterior`, for points known to have no early phase."""
+    plain, *_ = regimes_of(law, points.log_last)
+    return _over((replace(plain, log_prior=0.0),), points, num_draws=num_draws)
+
+
+def _over(regimes: tuple[Regime, ...], points: Points, *, num_draws: int) -> Posterior:
+    """The posterior over `regimes`, the first of which has no early phase."""
+    law = regimes[0].law
     if not law.reaches_zero:
         points = points.positive()
-    parameters = law.parameters(points.log_last)
+    found: list[Found] = []
+    for regime in regimes:
+        log_elsewhere = np.logaddexp.reduce([one.log_mass for one in found]) - regime.log_prior
+        found.append(_under(regime, points, log_elsewhere=float(log_elsewhere), num_draws=num_draws))
+    share = np.exp([one.log_mass - max(other.log_mass for other in found) for one in found])
+    numbers = np.diff(np.rint(np.cumsum(share) / share.sum() * num_draws).astype(int), prepend=0)
+    last_variance = float(points.variance[-1])
+    parts = tuple(one.draws(int(number), last_variance=last_variance) for one, number in zip(found, numbers, strict=True) if number)
+    return Posterior(law, points, tuple(found), parts)
+
+
+def _under(regime: Regime, points: Points, *, log_elsewhere: float, num_draws: int) -> Found:
+    """The posterior under `regime`, as fine as its share beside the mass of other regimes needs."""
+    given_R0 = points.R0 if regime.law.start == "R0" else None
+    observed = Observed.of(points, given_R0=given_R0, has_early_phase=regime.has_early_phase)
 
     def levels_at(log_parameters: FloatArray) -> Levels:
-        num_parts = math.ceil(len(log_parameters) * len(points) / _NUMBERS_AT_ONCE)
-        parts = [
-            Levels.of(points, law.progress(points.log_compute, *part.T[..., np.newaxis]), fixed_start=fixed_start(law, points))
-            for part in np.array_split(log_parameters, max(num_parts, 1))
-        ]
-        return Levels.joined(parts)
+        step = max(_NUMBERS_AT_ONCE // len(points), 1)
+        parts = [log_parameters[first : first + step] for first in range(0, max(len(log_parameters), 1), step)]
+        return Levels.joined([observed.levels(regime.course(points.log_compute, part)) for part in parts])
 
-    cells = refined(parameters, lambda centre: levels_at(centre).nodes().log_likelihood)
-    log_evidence = float(np.logaddexp.reduce(cells.log_mass))
-    cells = cells.at(cells.log_mass > log_evidence + np.log(_NEGLIGIBLE))
-    levels = levels_at(cells.centre)
-    nodes = levels.nodes()
-
-    share = np.exp(cells.log_prior[:, np.newaxis, np.newaxis] + nodes.log_share - log_evidence)
-    cell, rho, node = np.nonzero(share > _NEGLIGIBLE * share.max())
-    order = np.argsort(nodes.A[cell, rho, node], kind="stable")
-    heaped = np.cumsum(share[cell, rho, node][order])
-    position = (np.arange(NUM_DRAWS) + 0.5) / NUM_DRAWS * heaped[-1]
-    drawn = order[np.minimum(np.searchsorted(heaped, position), order.size - 1)]
-    cell, rho, node = cell[drawn], rho[drawn], node[drawn]
-
-    in_node, in_start, in_sd, in_noise, *in_cell = _spread(4 + len(parameters))
-    A = nodes.A[cell, rho, node] + (in_node - 0.5) * nodes.spacing[cell, rho, 0]
-    chosen = levels.at(cell, rho)
-    start = chosen.draw_start(A, in_start)
-    sd = chosen.draw_noise_sd(start, A, in_sd) * np.sqrt(points.variance[-1])
-    offset = 2.0 * np.array(in_cell).reshape(len(parameters), NUM_DRAWS) - 1.0
-    return Posterior(
-        law=law,
-        points=points,
-        parameters=parameters,
-        log_parameters=cells.centre[cell].T + cells.half[cell].T * offset,
-        start=start,
-        A=A,
-        noise=sd * ndtri(in_noise),
-        log_evidence=log_evidence,
-        optimum=_optimum(levels, cells.centre),
-        num_free=len(parameters) + 1 + levels.has_free_start,
-    )
+    cells = refined(regime.parameters, levels_at, is_possible=regime.is_possible, log_elsewhere=log_elsewhere, num_draws=num_draws)
+    log_mass = cells.log_prior + cells.outline
+    likely = np.flatnonzero(log_mass > log_mass.max() + math.log(_NEGLIGIBLE))
+    cell_of, levels = likely % len(cells.centre), cells.levels.pairs(likely)
+    nodes = levels.nodes(_NUM_NODES)
+    return Found(regime, cells, cell_of, levels, replace(nodes, log_share=nodes.log_share + cells.log_prior[cell_of]))
 
 
-def _optimum(levels: Levels, centres: FloatArray) -> Optimum:
-    """The best of the cells' centres (m, d), residuals taken as uncorrelated."""
-    squares, start, A = (column[:, 0, 0] for column in levels.least_squares())
-    best = int(squares.argmin())
-    return Optimum(float(squares[best]), float(start[best]), float(A[best]), centres[best])
-
-
-@lru_cache(maxsize=8)
-def _spread(num_axes: int) -> FloatArray:
-    """(num_axes, N) numbers in 0 .. 1 that fill the cube evenly: the additive recurrence of Roberts (2018).
-
-    Its steps are powers of 1/g, where g^(num_axes + 1) = g + 1.
-    """
-    g = 2.0
-    for _ in range(40):
-        g = (1.0 + g) ** (1.0 / (num_axes + 1.0))
-    steps = g ** -np.arange(1.0, num_axes + 1.0)
-    spread: FloatArray = (0.5 + steps[:, np.newaxis] * np.arange(NUM_DRAWS)) % 1.0
-    return spread
+@lru_cache
+def _normal_deviates(num_axes: int) -> FloatArray:
+    """(3, N) of the first three axes of a cube that draws fill evenly."""
+    deviates: FloatArray = ndtri(evenly_spread(num_axes, NUM_DRAWS)[:3])
+    return deviates

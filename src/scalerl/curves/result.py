@@ -7,30 +7,39 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from scalerl.core.text import printable
 from scalerl.core.units import format_number
+from scalerl.curves.printout import printout
 from scalerl.records.curve import Curve, FloatArray
+
+if TYPE_CHECKING:
+    from scalerl.curves.backtest import Backtest
+    from scalerl.curves.decisions import Decisions
 
 
 class Status(StrEnum):
-    """The answer in one word; members say what they mean."""
+    """The answer in one word, with its meaning in a sentence."""
 
-    OK = "ok"
-    """The ceiling is bounded by the points."""
-    FLAT = "flat"
-    """No improvement with compute can be told from noise."""
-    SATURATED = "saturated"
-    """The curve had reached its ceiling before the first points: the ceiling is known, the climb is not."""
-    NOT_IDENTIFIED = "not_identified"
-    """The ceiling is not bounded above by these points: the climb has not bent enough yet."""
-    COLLAPSED = "collapsed"
-    """The reward rose to a peak and fell: no ceiling follows from the whole series."""
-    TOO_FEW_POINTS = "too_few_points"
-    """There are fewer points than a law has freedom."""
+    OK = "ok", "The ceiling is bounded by the points."
+    FLAT = "flat", "No improvement with compute can be told from noise."
+    SATURATED = "saturated", "The curve had reached its ceiling before the first points: the ceiling is known, the climb is not."
+    NOT_IDENTIFIED = "not_identified", "The ceiling is not bounded above by these points: the climb has not bent enough yet."
+    COLLAPSED = "collapsed", "The reward rose to a peak and fell: no ceiling follows from the whole series."
+    TOO_FEW_POINTS = "too_few_points", "There are fewer points than a law has freedom."
+
+    meaning: str
+
+    def __new__(cls, word: str, meaning: str) -> Self:
+        """The member for `word`."""
+        member = str.__new__(cls, word)
+        member._value_ = word
+        member.meaning = meaning
+        return member
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +85,32 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Draws:
+    """N evenly weighted draws of everything that is unknown of a law, in the curve's units: the quantiles of any function of them
+    are its credible limits. No draw of one curve belongs to a draw of another."""
+
+    parameters: Mapping[str, FloatArray]
+    """(N,) of each parameter."""
+    mean: Callable[[FloatArray], FloatArray] = field(repr=False)
+    """(N, k) the law's mean at k amounts of compute."""
+    noise: FloatArray
+    """(N,) residual of one new evaluation."""
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyPhase:
+    """A fast rise from R0 to R1 before the climb that the law describes: mean = R0 (1 - E) + R1 (E - S) + A S, E = 1 - exp(-C / c)."""
+
+    probability: float
+    R1: Estimate
+    c: Estimate
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its entry of `scalerl fit --json`."""
+        return {"probability": self.probability, "R1": self.R1.to_dict(), "c": self.c.to_dict()}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class LawFit:
     """One law fitted to the points of a curve."""
 
@@ -85,10 +120,21 @@ class LawFit:
     """Root mean square of the residuals about the posterior mean, in the unit of the reward."""
     aicc: float
     """Small-sample Akaike criterion of the best point of the law: lower is better."""
-    least_squares: Mapping[str, float]
-    """The best point itself: what an ordinary bounded least-squares fit answers, without a word on how well it is known."""
+    solve: Callable[[], Mapping[str, float]] = field(repr=False)
+    """Finds `least_squares`."""
     predict: Callable[[FloatArray], Band] = field(repr=False)
     """The predictive band of one new evaluation at each compute."""
+    sample: Callable[[], Draws] | None = field(default=None, repr=False)
+    """The posterior itself; None for a procedure without one."""
+    sample_given_A: Callable[[float], Draws] | None = field(default=None, repr=False)
+    """The posterior where A is known, in the unit of the reward: what the points then say of the climb."""
+    early_phase: EarlyPhase | None = None
+    """What was modelled apart, where anything speaks for it."""
+
+    @property
+    def least_squares(self) -> Mapping[str, float]:
+        """The law's best point: what an ordinary bounded least-squares fit answers, without a word on how well it is known."""
+        return self.solve()
 
 
 def aicc(squares: float, *, num_points: int, num_free: int) -> float:
@@ -122,6 +168,12 @@ class Fit:
     """What was assumed or left out."""
     doubts: tuple[str, ...] = ()
     """Reasons not to believe the answer as it stands."""
+    refit: Callable[..., Fit] | None = field(default=None, repr=False)
+    """Fits again with the same settings, in another `window` and with forecasts `at` other compute."""
+    decisions: Decisions | None = None
+    """What follows for the targets and the budget that were asked about (`curves/decisions.py`)."""
+    backtest: Backtest | None = None
+    """What shorter runs would have predicted, where that was asked for (`curves/backtest.py`)."""
 
     @property
     def parameters(self) -> Mapping[str, Estimate]:
@@ -172,15 +224,16 @@ class Fit:
                 }
                 for fit in self.alternatives
             ],
+            "decisions": None if self.decisions is None else self.decisions.to_dict(),
+            "backtest": None if self.backtest is None else self.backtest.to_dict(),
             "warnings": [*self.doubts, *self.warnings],
             "notes": list(self.curve.notes),
         }
 
     def __str__(self) -> str:
-        axis = self.curve.axis.unit
-        parts = [f"{self.curve.name}: {self.status}"]
-        for name, estimate in self.parameters.items():
-            unit = f" {axis}" if estimate.unit == "compute" else ""
-            value = "not identified" if estimate.value is None else f"{format_number(estimate.value)}{unit}"
-            parts.append(f"{name} {value} ({format_number(estimate.low)} .. {format_number(estimate.high)})")
-        return ", ".join(parts)
+        return printout(self)
+
+    def __repr__(self) -> str:
+        ceiling = self.parameters.get("A")
+        known = "" if ceiling is None else f", A within {format_number(ceiling.low)} .. {format_number(ceiling.high)}"
+        return f"<Fit of {printable(self.curve.name)}: {self.status}{known}>"
