@@ -58,5 +58,5 @@ clean: ## Remove the environment and what tools left behind
 	@touch .venv/.light $@
 
 .venv/.dev: .venv/bin/python pyproject.toml constraints.txt
-	$(PIP) --editable '.[dev,train,trackers]'
+	$(PIP) --editable '.[dev,live,train,trackers]'
 	@touch .venv/.light .venv/.train $@

@@ -1,6 +1,6 @@
 """Planted curves: training curves whose ceiling is known because this file put it there.
 
-The design is that of issue 4 of the project: A ~ U(.3, .95), R0 ~ U(0, A - .1), B ~ logU(.6, 4), last compute / C_mid ~
+The design: A ~ U(.3, .95), R0 ~ U(0, A - .1), B ~ logU(.6, 4), last compute / C_mid ~
 logU(.5, 20), 12-80 points spaced evenly in C or in log C, noise of standard deviation logU(.002, .02), half of the curves
 with AR(1) correlation .5, a third with an early saturating rise. What the design leaves open is settled here: half of the
 curves have an evaluation of the base at C = 0; the early rise goes from R0 to R1 = R0 + U(.2, .6) (A - R0) as

@@ -146,3 +146,9 @@ def test_list_tells_what_a_log_offers_and_what_would_be_chosen(log):
     for part in ("run", "gpu_hours", "pass_rate", "reward: 'pass_rate'", "compute: 'gpu_hours', in GPU-hours"):
         assert part in result.stdout
     assert "ceiling" not in result.stdout
+
+
+def test_list_is_json_where_that_is_asked_for(log):
+    listing = json.loads(call(fit, log, "--list", "--json").stdout)[str(log)]
+    facts = {column["name"]: (column["numbers"], column["first"], column["last"]) for column in listing["columns"]}
+    assert (listing["rows"], facts["gpu_hours"]) == (25, (25, 2000.0, 98000.0))

@@ -9,6 +9,8 @@ from scalerl.core.errors import UsageError
 from scalerl.core.units import STEPS
 from scalerl.curves import Status, fit
 from scalerl.curves.decisions import Decisions, Verdict, decided, detectable_difference, interval
+from scalerl.curves.seeds import SPREAD, pooled
+from scalerl.curves.sequence import shuffled
 from scalerl.records.curve import Curve
 
 R0, A, B, C_MID = 0.3, 0.6, 1.8, 30.0
@@ -39,6 +41,17 @@ def test_a_target_up_to_the_start_needs_no_compute(target):
     (reach,) = decided(planted(last=300.0), targets=(target,), budget=1.0).decisions.reaches
     assert (reach.probability, reach.by_budget) == (1.0, 1.0)
     assert (reach.compute.low, reach.compute.value, reach.compute.high) == (0.0, 0.0, 0.0)
+
+
+def test_f1_where_a_climb_was_over_before_the_first_point_no_compute_is_invented():
+    compute = np.concatenate([[0.0], np.linspace(5.0, 300.0, 30)])
+    rewards = np.concatenate([[0.1], 0.6 + 0.004 * np.resize([1.0, -1.0, 0.5, -0.5, 0.3], 30)])
+    answer = fit(Curve.of("saturated", STEPS, compute, rewards))
+    assert answer.status is Status.SATURATED
+    below, between, above = decided(answer, targets=(0.05, 0.3, 0.7)).decisions.reaches
+    assert (below.compute.value, below.compute.high) == (0.0, 0.0)
+    assert (between.probability, between.compute.value, between.compute.low, between.compute.high) == (1.0, None, 0.0, 5.0)
+    assert (above.probability, above.compute.low) == (0.0, np.inf)
 
 
 def test_a_target_above_the_ceiling_is_never_reached():
@@ -125,16 +138,16 @@ def test_a_target_out_of_bounds_and_no_budget_are_mistakes_and_a_spent_one_buys_
 
 
 def test_a_detectable_difference_is_detected_with_the_promised_power():
-    """Oracle: pairs of recipes that differ by it, each measured by one run with the noise of seeds and of the fit."""
+    """Oracle: recipes that differ by it, a run of each with the noise of seeds and of the fit; shown is what leaves out 0."""
     answer = planted(last=1000.0, noise=0.004)
-    least = detectable_difference(answer)
-    ceiling = answer.parameters["A"]
-    # The half width of the recipe's interval, taken for 1.645 standard deviations of what one run tells of it.
-    half = least / np.sqrt(2.0) / (1.0 + 0.8416 / 1.6449)
-    assert half > (ceiling.high - ceiling.low) / 2.0
+    least, ceilings = detectable_difference(answer), answer.best.sample().parameters["A"]
+    recipe = pooled([ceilings], scale=SPREAD).centre
+    half_width = np.ptp(np.quantile(recipe - recipe[shuffled(recipe.size)], [0.05, 0.95])) / 2.0
     rng = np.random.default_rng(0)
-    differences = least + half / 1.6449 * np.sqrt(2.0) * rng.normal(size=20_000)
-    assert np.mean(differences > half * np.sqrt(2.0)) == pytest.approx(0.8, abs=0.01)
+    of_seed = SPREAD * np.abs(rng.standard_t(3, size=(2, 20_000))) * rng.normal(size=(2, 20_000))
+    of_fit = rng.choice(ceilings - np.median(ceilings), size=(2, 20_000))
+    seen = least + np.subtract(*(of_seed + of_fit))
+    assert np.mean(seen > half_width) == pytest.approx(0.8, abs=0.05)
     assert detectable_difference(answer, num_seeds=4) == pytest.approx(0.5 * least)
 
 

@@ -50,9 +50,10 @@ def test_the_first_half_of_the_100k_run_predicts_its_end():
     assert answer.parameters["B"].low < 1.70 < answer.parameters["B"].high
     later = whole.window(50_000)
     band = answer.band(later.compute)
-    # Two of 15 lie up to .0005 above their 90 % intervals.
+    # One or two of 15 lie up to .0005 outside their 90 % intervals.
     assert len(later) == 15
-    assert np.count_nonzero((band.low <= later.reward) & (later.reward <= band.high)) == 13
+    assert np.count_nonzero((band.low <= later.reward) & (later.reward <= band.high)) >= 13
+    assert ((band.low - 0.0005 <= later.reward) & (later.reward <= band.high + 0.0005)).all()
     (forecast,) = answer.forecasts
     end = whole.window(95_000, 105_000)
     assert len(end) == 3

@@ -47,7 +47,7 @@ def sigmoid_law() -> LawFit:
         "R0": Estimate(R0, R0, R0, source="measured"),
     }
     return LawFit(
-        "sigmoid", parameters, rmse=0.0034, aicc=-130.2, least_squares={"A": 0.612}, predict=lambda compute: band(sigmoid(compute), compute)
+        "sigmoid", parameters, rmse=0.0034, aicc=-130.2, solve=lambda: {"A": 0.612}, predict=lambda compute: band(sigmoid(compute), compute)
     )
 
 
@@ -62,7 +62,7 @@ def power_law() -> LawFit:
         parameters,
         rmse=0.007,
         aicc=-112.9,
-        least_squares={"A": 1.0},
+        solve=lambda: {"A": 1.0},
         predict=lambda compute: band(1.0 - 0.39 * (5e4 / compute) ** 0.1, compute),
     )
 
@@ -74,7 +74,7 @@ def constant_law() -> LawFit:
         parameters,
         rmse=0.05,
         aicc=-40.0,
-        least_squares={"A": 0.58},
+        solve=lambda: {"A": 0.58},
         predict=lambda compute: band(np.full_like(compute, 0.58), compute),
     )
 

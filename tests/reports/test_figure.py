@@ -1,5 +1,6 @@
 """The static figure: the same bytes each time, without fonts, and a sentence where it cannot be drawn."""
 
+import re
 import sys
 
 import pytest
@@ -28,6 +29,16 @@ def test_a_curve_without_a_fit_is_drawn_as_points(planted, tmp_path):
     assert (tmp_path / "a.svg").stat().st_size > 5_000
 
 
+def test_several_fits_stand_below_each_other_with_their_names(planted, tmp_path):
+    write_figure(planted.fit(), str(tmp_path / "one.svg"))
+    write_figure([planted.fit("first"), planted.unbounded_fit("second")], tmp_path / "two.svg")
+    height = [float(re.search(r'height="([\d.]+)pt"', (tmp_path / name).read_text())[1]) for name in ("one.svg", "two.svg")]
+    assert height[1] == pytest.approx(2.0 * height[0])
+    for fits, count in (([], 0), ([planted.fit()] * 21, 21)):
+        with pytest.raises(UsageError, match=f"{count} fits make no figure; choose 1 to 20, or write a report"):
+            write_figure(fits, tmp_path / "none.svg")
+
+
 def test_another_format_is_refused(planted, tmp_path):
     with pytest.raises(UsageError, match=r"no figure is drawn as '.bmp'; choose one of .svg, .png, .pdf"):
         write_figure(planted.fit(), tmp_path / "a.bmp")
@@ -42,6 +53,6 @@ def test_without_matplotlib_the_remedy_is_named(planted, tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "scalerl.reports._figure", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(
-        ScalerlError, match=r"a figure needs matplotlib, which is not installed; install it with: pip install 'scalerl\[dev\]'"
+        ScalerlError, match=r"a figure needs matplotlib, which is not installed; install it with: pip install 'scalerl\[plot\]'"
     ):
         write_figure(planted.fit(), tmp_path / "a.svg")

@@ -94,9 +94,9 @@ class CurveOptions:
             curve,
             law=self.law,
             r0=_start(self.r0),
-            window=None if self.window is None else _window(self.window, curve.axis),
+            window=None if self.window is None else compute_range(self.window, curve.axis, flag="--window"),
             level=self.level,
-            at=tuple(_amount(text, curve.axis, flag="--at") for text in (self.at or "").split(",") if text.strip()),
+            at=tuple(amount(text, curve.axis, flag="--at") for text in (self.at or "").split(",") if text.strip()),
         )
 
 
@@ -140,15 +140,22 @@ def _start(text: str) -> str | float:
         return text
 
 
-def _window(text: str, axis: Axis) -> tuple[float, float]:
+def compute_range(text: str, axis: Axis, *, flag: str) -> tuple[float, float]:
+    """The range of compute that `text` names, `LOW:HIGH` of which one may be left out.
+
+    Raises:
+        UsageError: it does not have that form.
+    """
     low, colon, high = text.partition(":")
     if not colon:
-        raise UsageError(f"'{text}' is no window", where="--window", remedy="write LOW:HIGH, for example 1.5k:50k")
-    return (
-        _amount(low, axis, flag="--window") if low.strip() else 0.0,
-        _amount(high, axis, flag="--window") if high.strip() else float("inf"),
-    )
+        raise UsageError(f"'{text}' is no window", where=flag, remedy="write LOW:HIGH, for example 1.5k:50k")
+    return (amount(low, axis, flag=flag) if low.strip() else 0.0, amount(high, axis, flag=flag) if high.strip() else float("inf"))
 
 
-def _amount(text: str, axis: Axis, *, flag: str) -> float:
+def amount(text: str, axis: Axis, *, flag: str) -> float:
+    """The amount of compute that `text` names.
+
+    Raises:
+        UnitError: it is none on `axis`.
+    """
     return parse_quantity(text, axis, where=flag).value

@@ -13,6 +13,7 @@ import typer
 from scalerl.cli._curve_options import CurveOptions, takes_curve_options
 from scalerl.core.clock import SystemClock
 from scalerl.core.errors import UsageError
+from scalerl.curves.comparison import Comparison
 from scalerl.curves.result import Fit
 from scalerl.reports import RunReport, console_for, print_fits, print_run, to_json, write_html
 from scalerl.runs import RunDirectory
@@ -69,14 +70,22 @@ def is_run(log: Path) -> bool:
     return RunDirectory(log).manifest_path.is_file()
 
 
-def write_report(fits: Sequence[Fit], path: Path, *, title: str, runs: Sequence[RunReport] = ()) -> None:
+def write_report(
+    fits: Sequence[Fit], path: Path, *, title: str, runs: Sequence[RunReport] = (), compared: Sequence[Comparison] = ()
+) -> None:
     """Write the HTML report, dated today in UTC, and say so on stderr.
 
     Raises:
         OccupiedError: something else than a report lies at `path`.
         ScalerlError: the file cannot be written.
     """
-    write_html(fits, path, title=title, written=datetime.fromtimestamp(SystemClock().now_s(), tz=UTC).date(), runs=runs)
+    written = datetime.fromtimestamp(SystemClock().now_s(), tz=UTC).date()
+    write_html(fits, path, title=title, written=written, runs=runs, compared=compared)
+    say_written(path)
+
+
+def say_written(path: Path) -> None:
+    """Say on stderr that `path` was written."""
     console_for(sys.stderr).print(f"wrote {path}", markup=False, soft_wrap=True)
 
 

@@ -163,7 +163,7 @@ def compare(arms: Sequence[Arm], *, within: tuple[float, float] | None = None, d
     _check(arms, within)
     low, high = arms[0].bounds
     level = arms[0].fits[0].level
-    ranked = sorted((arm for arm in arms if arm.answered), key=lambda arm: -float(np.median(arm.A)))
+    ranked = sorted((arm for arm in arms if arm.answered), key=_median, reverse=True)
     unranked = [arm for arm in arms if not arm.answered]
     highest = _chances_of_the_highest([arm.A for arm in ranked])
     standings = [_standing(arm, level=level, highest=chance) for arm, chance in zip(ranked, highest, strict=True)]
@@ -186,6 +186,11 @@ def _check(arms: Sequence[Arm], within: tuple[float, float] | None) -> None:
         raise UsageError("the published procedure has no intervals to compare by", where="--law paper", remedy="leave it out")
     if within is not None and not 0.0 < within[0] < within[1] < np.inf:
         raise UsageError("no crossing lies in an empty range", where=where, remedy="give the smaller amount of compute first, above 0")
+
+
+def _median(arm: Arm) -> float:
+    """The ceiling of an arm as `interval` tells it, bounded or not."""
+    return float(np.quantile(arm.A, 0.5, method="inverted_cdf"))
 
 
 def _standing(arm: Arm, *, level: float, highest: float) -> Standing:
@@ -257,7 +262,7 @@ def _crossing(first: Arm, second: Arm, within: tuple[float, float], *, level: fl
 
 
 def _tie(first: Arm, second: Arm, *, level: float, margin: float) -> Tie | None:
-    ceilings = [float(np.median(arm.A)) for arm in (first, second)]
+    ceilings = [_median(arm) for arm in (first, second)]
     if abs(ceilings[0] - ceilings[1]) > margin:
         return None
     A = 0.5 * sum(ceilings)

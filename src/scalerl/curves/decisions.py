@@ -192,12 +192,21 @@ def interval(values: FloatArray, *, level: float, unit: Literal["reward", "compu
 def _reach(answer: Fit, draws: Draws, *, target: float, budget: float | None) -> Reach:
     needed = _compute_needed(answer, draws, target)
     probability = float(np.mean(draws.parameters["A"] > target))
+    identified = answer.parameters["A"].identified or probability >= SURE
     return Reach(
         target=target,
         probability=probability,
-        compute=interval(needed, level=answer.level, unit="compute", identified=answer.parameters["A"].identified or probability >= SURE),
+        compute=_within_the_climb(answer, interval(needed, level=answer.level, unit="compute", identified=identified)),
         by_budget=None if budget is None else float(np.mean(needed <= budget)),
     )
+
+
+def _within_the_climb(answer: Fit, needed: Estimate) -> Estimate:
+    """`needed`, but for a climb that was over before the first point: that alone is known of it."""
+    first = float(answer.fitted.window(np.nextafter(0.0, 1.0)).compute[0])
+    if answer.status is Status.SATURATED and 0.0 < needed.low < first:
+        return Estimate(None, 0.0, max(first, needed.high), identified=False, unit="compute")
+    return needed
 
 
 def _compute_needed(answer: Fit, draws: Draws, target: float) -> FloatArray:

@@ -52,7 +52,9 @@ _LIKELIER = 0.5
 _PRIOR_SHARE = 0.8
 """A parameter whose 90 % interval is wider than this share of its prior's has learned nothing."""
 _FEW_DRAWS = 1024
-"""Enough to see whether A moved."""
+"""Enough for the laws beside the one asked for, and to see whether A moved."""
+_OTHERS = (Sigmoid(), Power(), Exponential())
+"""Are fitted beside the law asked for."""
 _LEAST_LATER = 4
 """Late points that say nothing alone of three or four unknowns."""
 
@@ -126,7 +128,7 @@ def _fitted(law: Law, selection: Selection, blank: Fit) -> Fit:
     points = Points.of(selection.curve, R0=selection.R0)
     points = points if law.reaches_zero else points.positive()
     found, constant = posterior(law, points), posterior(Constant(), points)
-    others = [posterior(other, points) for other in (Sigmoid(), Power(), Exponential()) if type(other) is not type(law)]
+    others = [posterior(other, points, num_draws=_FEW_DRAWS) for other in _OTHERS if type(other) is not type(law)]
     as_fit = partial(_law_fit, R0_source=selection.R0_source, level=blank.level)
     best, beside = as_fit(found), [as_fit(other) for other in others]
     if isinstance(law, Constant):

@@ -34,8 +34,8 @@ _PRECISION = np.hstack([1.0 + RHO**2, -RHO, -(RHO**2)])
 points, of neighbours, and of the two ends alone."""
 _R0_CENTRE, _R0_SD = 0.25, 0.29
 """Prior of an R0 that an early phase has left behind: about where base models stand, and all but flat."""
-_LOG_DROP = 9.0
-"""Values of A span where the likelihood is above exp(-9) of its peak."""
+_LOG_DROP = 7.0
+"""Values of A span where the likelihood is above exp(-7) of its peak."""
 _TINY = 1e-12
 """Floor of a curvature: a level that leaves no trace in the points has none."""
 _LEAST_PROBABILITY = 1e-300
@@ -43,15 +43,16 @@ _LEAST_PROBABILITY = 1e-300
 _ROUNDING = 1e-12
 """Of Q, as a share of yy: what is left of it after rewards cancel."""
 _LEAST_TRACE = 1e-9
-_LEAST_SLOPE = 1e-6
-"""A density with less is even."""
+"""Of a start level in the points: uu."""
+_LEAST_SLOPE, _LARGEST_SLOPE = 1e-6, 100.0
+"""A log likelihood that changes by less over a stretch is even, one that changes by more is all at one end."""
 _ARRAYS = ("SS", "Sy", "uS", "uu", "uy", "yy", "wS", "wu", "wy", "R0_precision", "rho", "log_weight")
 """Of `Levels`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nodes:
-    """Values of A with the log of their share of the likelihood."""
+    """The middles of stretches of A with the log of each one's share of the likelihood, whose logarithm is taken for straight in it."""
 
     A: FloatArray
     """(k, p)"""
@@ -59,17 +60,24 @@ class Nodes:
     """(p,)"""
     log_share: FloatArray
     """(k, p)"""
+    slope: FloatArray
+    """(k, p) change of the log likelihood over a stretch."""
+
+    @staticmethod
+    def of(A: FloatArray, spacing: FloatArray, log_likelihood: FloatArray) -> Nodes:
+        """For the log likelihood (k, p) in the middles."""
+        slope = np.gradient(log_likelihood, axis=0)
+        # Where the likelihood is exp(slope x), 3 (sqrt(1 + slope^2 / 36) - 1) is log sinh(slope / 2) / (slope / 2) to 6 %, however steep.
+        of_slope, of_bend = 3.0 * (np.sqrt(1.0 + slope**2 / 36.0) - 1.0), np.gradient(slope, axis=0) / 24.0
+        return Nodes(A, spacing, log_likelihood + np.log(spacing) + of_slope + of_bend, slope)
 
     def within(self, chosen: NDArray[np.intp], uniform: FloatArray) -> FloatArray:
-        """(N,) values of A at `uniform` of their distribution near the `chosen` nodes, numbered along p first.
-
-        Its logarithm is taken for straight, with the slope between the neighbouring nodes.
-        """
-        slope = np.gradient(self.log_share, axis=0).take(chosen)
-        slope = np.copysign(np.maximum(np.abs(slope), _LEAST_SLOPE), slope)
+        """(N,) values of A at `uniform` of the distribution in the `chosen` stretches, numbered along p first."""
+        slope = self.slope.take(chosen)
+        slope = np.copysign(_within(np.abs(slope), _LEAST_SLOPE, _LARGEST_SLOPE), slope)
         share = np.log1p(uniform * np.expm1(slope)) / slope
-        near: FloatArray = self.A.take(chosen) + (share - 0.5) * self.spacing.take(chosen % self.spacing.size)
-        return near
+        drawn: FloatArray = self.A.take(chosen) + (share - 0.5) * self.spacing.take(chosen % self.spacing.size)
+        return drawn
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,6 +97,8 @@ class Observed:
     """The start level where that is R0, and given."""
     floor: float
     """Least start level."""
+    log_prior: FloatArray
+    """(r, 1) of each correlation, with the determinant of its precision and the density of A, uniform above the floor."""
     prior_squares: float
     """nu_0 s_0^2"""
     dof: float
@@ -101,14 +111,16 @@ class Observed:
         y = points.reward * weight
         precise_y = _times_precision(y)
         is_left_behind = has_early_phase and given_R0 is None
+        floor = given_R0 or 0.0
         return Observed(
             weight=weight,
             precise_y=precise_y,
             yy=precise_y @ y[:, np.newaxis],
-            R0_centre=_R0_CENTRE if is_left_behind else given_R0 or 0.0,
+            R0_centre=_R0_CENTRE if is_left_behind else floor,
             R0_weight=(points.noise_sd / _R0_SD) ** 2 if is_left_behind else math.inf,
             fixed_start=None if has_early_phase else given_R0,
-            floor=given_R0 or 0.0,
+            floor=floor,
+            log_prior=np.log(_RHO_PRIOR * np.sqrt(1.0 - RHO**2) / (1.0 - floor)),
             prior_squares=points.noise_dof * points.noise_sd**2,
             dof=points.noise_dof + len(points),
         )
@@ -116,29 +128,27 @@ class Observed:
     def levels(self, course: Course) -> Levels:
         """What the points say of the levels, (r, m), for `course` (m, n)."""
         S, u = course.S * self.weight, (course.E - course.S) * self.weight
-        SS, uS, uu, Sy, uy, yy = _inner(S, S), _inner(u, S), _inner(u, u), self.precise_y @ S.T, self.precise_y @ u.T, self.yy
-        wS = wu = ww = wy = np.zeros_like(SS)
-        if course.has_early_phase:
-            w = (1.0 - course.E) * self.weight
-            wS, wu, ww, wy = _inner(w, S), _inner(w, u), _inner(w, w), self.precise_y @ w.T
-        centre, precision = self.R0_centre, ww + self.R0_weight
-        Sy, uy, wy, yy = Sy - centre * wS, uy - centre * wu, wy - centre * ww, yy - centre * (2.0 * wy - centre * ww)
-        log_prior = np.log(_RHO_PRIOR * np.sqrt(1.0 - RHO**2) / (1.0 - self.floor))
-        return Levels(
+        SS = _inner(S, S)
+        none = np.zeros_like(SS)
+        levels = Levels(
             observed=self,
-            SS=SS - wS**2 / precision,
-            Sy=Sy - wS * wy / precision,
-            uS=uS - wu * wS / precision,
-            uu=np.maximum(uu - wu**2 / precision, _TINY),
-            uy=uy - wu * wy / precision,
-            yy=yy - wy**2 / precision,
-            wS=wS,
-            wu=wu,
-            wy=wy,
-            R0_precision=precision,
-            rho=np.broadcast_to(RHO, ww.shape),
-            log_weight=log_prior - 0.5 * np.log(1.0 + ww / self.R0_weight),
+            SS=SS,
+            Sy=self.precise_y @ S.T,
+            uS=_inner(u, S),
+            uu=np.maximum(_inner(u, u), _TINY),
+            uy=self.precise_y @ u.T,
+            yy=none + self.yy,
+            wS=none,
+            wu=none,
+            wy=none,
+            R0_precision=none,
+            rho=none + RHO,
+            log_weight=none + self.log_prior,
         )
+        if not course.has_early_phase:
+            return levels
+        w = (1.0 - course.E) * self.weight
+        return levels.without_R0(wS=_inner(w, S), wu=_inner(w, u), ww=_inner(w, w), wy=self.precise_y @ w.T)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,10 +169,10 @@ class Levels:
     wu: FloatArray
     wy: FloatArray
     R0_precision: FloatArray
-    """ww and the weight of R0's prior."""
+    """ww and the weight of R0's prior; 0, as wS, wu and wy are, where R0 is the start level."""
     rho: FloatArray
     log_weight: FloatArray
-    """Of the integral over the levels: the priors of rho and A, and what integrating R0 leaves."""
+    """Of the integral over the levels: `log_prior`, and what integrating R0 leaves."""
 
     @staticmethod
     def joined(parts: Sequence[Levels]) -> Levels:
@@ -171,6 +181,26 @@ class Levels:
             return parts[0]
         arrays: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts], axis=1) for name in _ARRAYS}
         return replace(parts[0], **arrays)
+
+    def without_R0(self, *, wS: FloatArray, wu: FloatArray, wy: FloatArray, ww: FloatArray) -> Levels:
+        """With R0 before an early phase projected out."""
+        centre, precision = self.observed.R0_centre, ww + self.observed.R0_weight
+        Sy, uy, yy = self.Sy - centre * wS, self.uy - centre * wu, self.yy - centre * (2.0 * wy - centre * ww)
+        wy = wy - centre * ww
+        return replace(
+            self,
+            SS=self.SS - wS**2 / precision,
+            Sy=Sy - wS * wy / precision,
+            uS=self.uS - wu * wS / precision,
+            uu=np.maximum(self.uu - wu**2 / precision, _TINY),
+            uy=uy - wu * wy / precision,
+            yy=yy - wy**2 / precision,
+            wS=wS,
+            wu=wu,
+            wy=wy,
+            R0_precision=precision,
+            log_weight=self.log_weight - 0.5 * np.log(1.0 + ww / self.observed.R0_weight),
+        )
 
     def pairs(self, chosen: NDArray[np.intp]) -> Levels:
         """Those of some pairs of correlation and course, numbered along the courses first: arrays (p,)."""
@@ -195,29 +225,32 @@ class Levels:
 
     def least_squares(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Least Q with floor <= start <= A <= 1, and the start and A where it lies."""
-        candidates = self._candidates()
-        least = candidates[0].argmin(axis=0)[np.newaxis]
-        squares, start, A = (np.take_along_axis(candidate, least, axis=0)[0] for candidate in candidates)
+        A = self._candidates(self._tops()[0])
+        squares, start = self._nearest(A)
+        least = squares.argmin(axis=0)[np.newaxis]
+        squares, start, A = (np.take_along_axis(array, least, axis=0)[0] for array in (squares, start, A))
         return squares, start, A
 
     def outline(self) -> FloatArray:
         """About the log likelihood of each correlation and course, by Laplace's method: right to a factor, at a tenth of the cost."""
-        peak, curvature = self._peak()
         dof, floor = self.observed.dof, self.observed.floor
-        squares = self.observed.prior_squares + self._candidates()[0].min(axis=0)
+        tops, curvature = self._tops()
+        near = self._candidates(tops)
+        squares = self.observed.prior_squares + self._nearest(near)[0].min(axis=0)
         spread = 2.0 * np.pi / dof * squares
-        share = np.minimum(spread / curvature, 1.0)
+        share = np.minimum(spread / curvature[0], 1.0)
         if self.observed.fixed_start is None:
-            share = share * np.minimum(spread / (self.uu * np.maximum(_within(peak, floor, 1.0) - floor, _TINY) ** 2), 1.0)
+            share = share * np.minimum(spread / (self.uu * np.maximum(near[0] - floor, _TINY) ** 2), 1.0)
         outline: FloatArray = self.log_weight - 0.5 * dof * np.log(squares) + 0.5 * np.log(share)
         return outline
 
     def nodes(self, number: int) -> Nodes:
         """The likelihood as a function of A."""
         low, high = self._stretch()
+        low = np.minimum(low, 1.0 - _TINY)
         spacing = np.maximum(high - low, _TINY) / number
         A = low + spacing * (np.arange(number) + 0.5)[:, np.newaxis]
-        return Nodes(A, spacing, self.log_weight + np.log(spacing) + self._log_marginal(A))
+        return Nodes.of(A, spacing, self.log_weight + self._log_marginal(A))
 
     def draw_start(self, A: FloatArray, uniform: FloatArray) -> FloatArray:
         """The start level at `uniform` (0 .. 1) of its distribution given A."""
@@ -256,38 +289,36 @@ class Levels:
         curvature = np.maximum(self.SS - self.uS**2 / self.uu, _TINY)
         return (self.Sy - self.uS * self.uy / self.uu) / curvature, curvature
 
-    def _tops(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """A and start of least squares at large, on start = floor and on start = A, and the curvature of Q in A there: (3, ...)."""
+    def _tops(self) -> tuple[FloatArray, FloatArray]:
+        """A of least squares at large, on start = floor and on start = A, wherever it lies, and the curvature of Q there: (3, ...)."""
         peak, curvature = self._peak()
         at_floor, of_level = np.maximum(self.SS, _TINY), np.maximum(self.SS + 2.0 * self.uS + self.uu, _TINY)
-        level = (self.Sy + self.uy) / of_level
-        floor = np.full_like(peak, self.observed.floor)
-        A = np.array([peak, (self.Sy - floor * self.uS) / at_floor, level])
-        return A, np.array([self.best_start(peak), floor, level]), np.array([curvature, at_floor, of_level])
+        A = np.array([peak, (self.Sy - self.observed.floor * self.uS) / at_floor, (self.Sy + self.uy) / of_level])
+        return A, np.array([curvature, at_floor, of_level])
 
     def _nearest(self, A: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The start level of floor .. A with the least Q, and that Q."""
+        """The least Q for a start level of floor .. A, and that level."""
         start = _within(self.best_start(A), self.observed.floor, A)
-        return start, self.squares(start, A)
+        return self.squares(start, A), start
 
-    def _candidates(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Q, start and A of four points among which the least squares under floor <= start <= A <= 1 lie: (4, ...)."""
-        A = _within(np.concatenate([self._tops()[0], np.ones((1, *self.SS.shape))]), self.observed.floor, 1.0)
-        start, squares = self._nearest(A)
-        return squares, start, A
+    def _candidates(self, tops: FloatArray) -> FloatArray:
+        """(4, ...) values of A at one of which the least squares under floor <= start <= A <= 1 lie."""
+        return _within(np.concatenate([tops, np.ones((1, *self.SS.shape))]), self.observed.floor, 1.0)
 
     def _stretch(self) -> tuple[FloatArray, FloatArray]:
-        """Least and largest A for which some start level keeps the likelihood above exp(-9) of its peak.
+        """Least and largest A for which some start level keeps the likelihood above exp(-7) of its peak.
 
         That set is convex: it ends where Q reaches its limit at large or on an edge, or at a corner.
         """
         prior_squares, floor = self.observed.prior_squares, self.observed.floor
-        candidates, _, near = self._candidates()
-        limit = (prior_squares + candidates.min(axis=0)) * math.exp(2.0 * _LOG_DROP / self.observed.dof) - prior_squares
-        A, start, curvature = self._tops()
-        reach = np.sqrt(np.maximum(limit - self.squares(start, A), 0.0) / curvature)
-        ends = np.concatenate([near, _within(A - reach, floor, 1.0), _within(A + reach, floor, 1.0)])
-        is_inside = self._nearest(ends)[1] <= limit + _ROUNDING * self.yy
+        tops, curvature = self._tops()
+        near = self._candidates(tops)
+        least = self._nearest(near)[0].min(axis=0)
+        limit = (prior_squares + least) * math.exp(2.0 * _LOG_DROP / self.observed.dof) - prior_squares
+        start = np.array([self.best_start(tops[0]), np.full_like(least, floor), tops[2]])
+        reach = np.sqrt(np.maximum(limit - self.squares(start, tops), 0.0) / curvature)
+        ends = np.concatenate([near, _within(tops - reach, floor, 1.0), _within(tops + reach, floor, 1.0)])
+        is_inside = self._nearest(ends)[0] <= limit + _ROUNDING * self.yy
         return np.where(is_inside, ends, 1.0).min(axis=0), np.where(is_inside, ends, floor).max(axis=0)
 
     def _start_width(self, best: FloatArray, A: FloatArray) -> FloatArray:

@@ -31,11 +31,11 @@ _NUMBERS_AT_ONCE = 100_000
 """Progress of cells at points that is worked on together: .8 MB for each array stays near the processor."""
 _COLUMNS_AT_ONCE = 256
 """Amounts of compute whose draws are held in memory together: 8 MB for each array."""
-_NUM_NODES = 6
-"""Values of A for each cell and correlation: 1.4 standard deviations apart, the midpoint rule is right to 1e-4."""
+_NUM_NODES = 5
+"""Values of A for each cell and correlation: 1.5 standard deviations apart, the midpoint rule is right to 1e-3."""
 _TOLERANCE = 1e-14
 """Of a polished optimum: as fine as doubles permit."""
-_NEGLIGIBLE = 3e-4
+_NEGLIGIBLE = 1e-3
 """Share of the heaviest cell and correlation below which others are left out."""
 _TIE = 1e-12
 """Between values of A that count as equal."""
@@ -97,11 +97,9 @@ class Found:
     """(p,) what the points say of the levels in that cell."""
     nodes: Nodes
     """(k, p) of A, whose shares are those of the posterior mass without the regime's prior probability."""
-
-    @property
-    def log_evidence(self) -> float:
-        """Log marginal likelihood, without the regime's prior probability."""
-        return float(log_sum(self.nodes.log_share.ravel()))
+    log_evidence: float
+    """Log marginal likelihood, without the regime's prior probability."""
+    optimum: Optimum
 
     @property
     def log_mass(self) -> float:
@@ -112,14 +110,6 @@ class Found:
     def num_free(self) -> int:
         """Free parameters that leave a trace in the points."""
         return len(self.regime.parameters) + 1 + self.levels.has_free_start + (not math.isinf(self.levels.observed.R0_weight))
-
-    @property
-    def optimum(self) -> Optimum:
-        """The best of the cells' centres, residuals taken as uncorrelated."""
-        uncorrelated = self.cells.levels.pairs(np.arange(len(self.cells.centre)))
-        squares, start, A = uncorrelated.least_squares()
-        best = int(squares.argmin())
-        return Optimum(float(squares[best]), float(start[best]), float(A[best]), self.cells.centre[best])
 
     def polished(self, points: Points) -> Optimum:
         """The optimum to the precision of the machine: the levels follow the shape (variable projection, Golub and Pereyra 1973)."""
@@ -267,12 +257,12 @@ class Posterior:
         return Band(compute, to_reward(middle), to_reward(low), to_reward(high))
 
 
-def posterior(law: Law, points: Points) -> Posterior:
+def posterior(law: Law, points: Points, *, num_draws: int = NUM_DRAWS) -> Posterior:
     """The posterior of `law` given `points`, which hold two different amounts of positive compute.
 
-    Poor data raise nothing: a posterior as wide as the prior says what they are worth.
+    Poor data raise nothing: a posterior as wide as the prior says what they are worth. Fewer draws, up to NUM_DRAWS, cost less.
     """
-    return _over(regimes_of(law, points.log_last), points, num_draws=NUM_DRAWS)
+    return _over(regimes_of(law, points.log_last), points, num_draws=num_draws)
 
 
 def plain_posterior(law: Law, points: Points, *, num_draws: int = NUM_DRAWS) -> Posterior:
@@ -312,7 +302,16 @@ def _under(regime: Regime, points: Points, *, log_elsewhere: float, num_draws: i
     likely = np.flatnonzero(log_mass > log_mass.max() + math.log(_NEGLIGIBLE))
     cell_of, levels = likely % len(cells.centre), cells.levels.pairs(likely)
     nodes = levels.nodes(_NUM_NODES)
-    return Found(regime, cells, cell_of, levels, replace(nodes, log_share=nodes.log_share + cells.log_prior[cell_of]))
+    nodes = replace(nodes, log_share=nodes.log_share + cells.log_prior[cell_of])
+    return Found(regime, cells, cell_of, levels, nodes, float(log_sum(nodes.log_share.ravel())), _optimum(cells))
+
+
+def _optimum(cells: Cells) -> Optimum:
+    """The best of the cells' centres, residuals taken as uncorrelated."""
+    uncorrelated = cells.levels.pairs(np.arange(len(cells.centre)))
+    squares, start, A = uncorrelated.least_squares()
+    best = int(squares.argmin())
+    return Optimum(float(squares[best]), float(start[best]), float(A[best]), cells.centre[best])
 
 
 @lru_cache

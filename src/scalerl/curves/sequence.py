@@ -18,6 +18,7 @@ def evenly_spread(num_axes: int, number: int) -> FloatArray:
         g = (1.0 + g) ** (1.0 / (num_axes + 1.0))
     steps = g ** -np.arange(1.0, num_axes + 1.0)
     spread: FloatArray = (0.5 + steps[:, np.newaxis] * np.arange(number)) % 1.0
+    spread.flags.writeable = False  # every caller gets the same array
     return spread
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,15 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-def draw(fit: Fit, path: Path, *, title: str) -> None:
-    """Draw `fit` to `path` in the format of its suffix."""
+def draw(fits: Sequence[Fit], path: Path, *, titles: Sequence[str]) -> None:
+    """Draw `fits` one below the other, each with its title, to `path` in the format of its suffix."""
+    width, height = _INCHES
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=_INCHES, layout="constrained", facecolor="white")
-        _draw(fit, figure.add_subplot())
-        figure.suptitle(title, x=0.012, ha="left", fontsize=11.5, fontweight="bold", wrap=True)
+        figure = Figure(figsize=(width, height * len(fits)), layout="constrained", facecolor="white")
+        places = figure.subfigures(len(fits), squeeze=False).flat if len(fits) > 1 else [figure]
+        for fit, place, title in zip(fits, places, titles, strict=True):
+            _draw(fit, place.add_subplot())
+            place.suptitle(title, x=0.012, ha="left", fontsize=11.5, fontweight="bold", wrap=True)
         figure.savefig(path, dpi=_PNG_DPI, metadata={_DATE_OF[path.suffix]: None} if path.suffix in _DATE_OF else {})
 
 

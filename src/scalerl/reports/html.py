@@ -23,9 +23,10 @@ from markupsafe import Markup
 from scalerl.core.errors import OccupiedError, ScalerlError, UsageError
 from scalerl.core.files import write_atomically
 from scalerl.core.text import printable
+from scalerl.curves.comparison import Comparison
 from scalerl.curves.result import Fit
 from scalerl.records.curve import Curve, FloatArray
-from scalerl.reports import costs, tables, words
+from scalerl.reports import comparison, costs, decisions, tables, words
 from scalerl.reports import run as run_tables
 from scalerl.reports.document import finite
 from scalerl.reports.picture import has_intervals, linear_form, picture_of, residuals
@@ -39,21 +40,33 @@ _SIGNIFICANT_DIGITS = 6
 _SUFFIXES = (".html", ".htm")
 
 
-def write_html(fits: Sequence[Fit], path: Path, *, title: str, written: date, runs: Sequence[RunReport] = ()) -> None:
-    """Write the report of `fits`, and of the `runs` among whose curves they are, to `path`, whole or not at all, over an older report only.
+def write_html(
+    fits: Sequence[Fit],
+    path: Path,
+    *,
+    title: str,
+    written: date,
+    runs: Sequence[RunReport] = (),
+    compared: Sequence[Comparison] = (),
+) -> None:
+    """Write the report of `fits`, of the `runs` among whose curves they are and of comparisons of them to `path`.
+
+    The file is written whole or not at all, and over an older report only.
 
     Raises:
         UsageError: there is no fit, or `path` does not end in .html or .htm.
         OccupiedError: something else than a report of scalerl lies at `path`.
         ScalerlError: the file cannot be written.
     """
-    page = render_html(fits, title=title, written=written, runs=runs)
+    page = render_html(fits, title=title, written=written, runs=runs, compared=compared)
     _check_place(path)
     write_atomically(path, page)
 
 
-def render_html(fits: Sequence[Fit], *, title: str, written: date, runs: Sequence[RunReport] = ()) -> str:
-    """The report of `fits`, and of the `runs` that they are of, as the text of a page dated `written`.
+def render_html(
+    fits: Sequence[Fit], *, title: str, written: date, runs: Sequence[RunReport] = (), compared: Sequence[Comparison] = ()
+) -> str:
+    """The report of `fits`, of the `runs` that they are of and of comparisons of them, as the text of a page dated `written`.
 
     Raises:
         UsageError: there is no fit.
@@ -64,7 +77,7 @@ def render_html(fits: Sequence[Fit], *, title: str, written: date, runs: Sequenc
         loader=PackageLoader("scalerl.reports"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    environment.globals.update(tables=tables, words=words, run_tables=run_tables, costs=costs)
+    environment.globals.update(tables=tables, words=words, run_tables=run_tables, costs=costs, decisions=decisions, comparison=comparison)
     environment.finalize = _printable
     half_ways = [half for run in runs for half in run.half_ways]
     proved_of = [(fit, next((run.summary.ceiling_of(fit) for run in runs if fit in run.fits), None)) for fit in fits]
@@ -76,6 +89,7 @@ def render_html(fits: Sequence[Fit], *, title: str, written: date, runs: Sequenc
         generator=_GENERATOR,
         fits=fits,
         runs=runs,
+        compared=compared,
         half_ways=half_ways,
         comparable=len(fits) > 1 and len({fit.curve.axis for fit in fits}) == 1,
         plots=finite([*(_plot(fit, proved) for fit, proved in proved_of), *(_plot(half.fit, None) for half in half_ways)]),
@@ -107,9 +121,25 @@ def _plot(fit: Fit, proved: float | None) -> dict[str, Any]:
         "law_name": tables.law_words(fit.best.law) if fit.best else None,
         "beside": [{"name": tables.law_words(name), "mean": _numbers(other.mean)} for name, other in picture.beside],
         "ceiling": ceiling and ceiling.identified and {"value": ceiling.value, "low": ceiling.low, "high": ceiling.high},
+        "ceilings": _ceilings(fit),
         "residuals": _numbers(residuals(fit)),
         "linear": linear and {"x": _numbers(linear[0]), "y": _numbers(linear[1]), "slope": fit.parameters["B"].value},
     }
+
+
+def _ceilings(fit: Fit) -> dict[str, Any] | None:
+    """A by the share of the compute that its points had used, where shorter runs were fitted."""
+    known = [(prefix.share, prefix.A) for prefix in (fit.backtest.prefixes if fit.backtest else ()) if prefix.A is not None]
+    return (
+        {
+            "share": [share for share, _ in known],
+            "low": [A.low for _, A in known],
+            "high": [A.high for _, A in known],
+            "value": [A.value for _, A in known],
+        }
+        if known
+        else None
+    )
 
 
 def _run_plots(run: RunReport) -> dict[str, Any]:

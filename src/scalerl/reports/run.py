@@ -17,8 +17,7 @@ from typing import Any, TypeVar
 from scalerl.accounting.ledger import Ledger, LedgerFold
 from scalerl.accounting.metrics import MetricsFold, MetricsRow, Totals
 from scalerl.core.units import counted, format_number
-from scalerl.curves import fit as fit_curve
-from scalerl.curves.result import Estimate, Fit, Forecast, LawFit, Status
+from scalerl.curves.result import Estimate, Fit, Forecast
 from scalerl.records.events import Alarmed, CheckpointStarted, Resumed, RunEnded, RunStarted
 from scalerl.reports import words
 from scalerl.reports.live import sparkline
@@ -207,28 +206,16 @@ class RunReport:
 
 
 def half_way(fit: Fit) -> HalfWay | None:
-    """The forecast of the last point by the points up to half of its compute, with the fit's R0 and early points; None without a fit."""
+    """The forecast of the last point by the points up to half of its compute, with the fit's settings; None without a fit."""
     curve = fit.curve
-    if not len(curve) or fit.best is None:
+    if not len(curve) or fit.best is None or fit.refit is None:
         return None
     last = float(curve.compute[-1])
-    given = fit.parameters.get("R0")
-    r0: str | float = "measured"
-    if given is not None and given.source == "fitted":
-        r0 = "free"
-    elif given is not None and given.source == "given" and given.value is not None:
-        r0 = given.value
-    half = fit_curve(curve, law=_law_asked_for(fit, fit.best), r0=r0, window=(fit.window[0], 0.5 * last), level=fit.level, at=(last,))
+    half = fit.refit(window=(fit.window[0], 0.5 * last), at=(last,))
     if not half.forecasts:
         return None
     named = replace(half, curve=replace(curve, name=f"{curve.name}, forecast from the first half of the compute"))
     return HalfWay(named, half.forecasts[0], float(curve.reward[-1]))
-
-
-def _law_asked_for(fit: Fit, best: LawFit) -> str:
-    """The law's name, also where a constant answers in its stead: that the whole curve is flat must not be told to the half."""
-    is_replaced = fit.status in (Status.FLAT, Status.SATURATED) and "B" in fit.parameters
-    return fit.alternatives[0].law if is_replaced else best.law
 
 
 def how_it_went(summary: RunSummary) -> str:

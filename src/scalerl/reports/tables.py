@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scalerl.curves.result import Fit, LawFit
+from scalerl.curves.result import Fit, LawFit, Status
 from scalerl.reports import words
 from scalerl.reports.picture import Check, checks_of_forecasts, checks_of_later_points
 
@@ -34,7 +34,12 @@ class Table:
 
 def status(fit: Fit) -> str:
     """The fit's status as a table names it, and whether there are reasons to doubt it."""
-    return _STATUS_WORDS.get(fit.status, str(fit.status)) + (", doubtful" if fit.doubts else "")
+    return status_words(fit.status) + (", doubtful" if fit.doubts else "")
+
+
+def status_words(status: Status) -> str:
+    """A status in plain words."""
+    return _STATUS_WORDS.get(status, str(status))
 
 
 def parameters(fit: Fit) -> Table:

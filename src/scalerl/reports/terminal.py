@@ -8,8 +8,9 @@ Everything is printed to the rich console that is given, in its width, its encod
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TextIO
 
 import numpy as np
@@ -23,9 +24,13 @@ from rich.text import Text
 
 from scalerl.core.text import printable
 from scalerl.core.units import counted, format_number
+from scalerl.curves.backtest import Backtest
+from scalerl.curves.comparison import Comparison
 from scalerl.curves.result import Fit, Status
 from scalerl.importers import Listing
-from scalerl.records.curve import FloatArray
+from scalerl.records.curve import Curve, FloatArray
+from scalerl.reports import comparison as comparison_words
+from scalerl.reports import decisions as decision_words
 from scalerl.reports import run as run_tables
 from scalerl.reports import tables, words
 from scalerl.reports.canvas import Canvas, Marker, Stroke, log_ticks, nice_ticks
@@ -38,6 +43,8 @@ _BAND = Stroke("blue", ".", on=1, period=3)
 _CEILING = Stroke("magenta", "-", on=3, period=6)
 _FITTED, _LATER, _EARLIER = Marker("bold", "●", "o"), Marker("bold yellow", "◆", "x"), Marker("dim", "○", ",")
 _WIDEST_PLOT, _NARROWEST_PLOT = 110, 8
+_FEWEST_CEILINGS = 3
+"""Prefixes with a ceiling from which on a plot of them shows anything."""
 _GAP = 2
 """Blanks between the columns of a table."""
 _LONGEST_WORD = 24
@@ -85,10 +92,38 @@ def print_fit(fit: Fit, console: Console) -> None:
     if (fit.curve.compute > 0.0).any():
         print_plot(fit, console)
     print_tables((tables.parameters(fit), tables.forecasts(fit), tables.laws(fit)), console)
+    print_decisions(fit, console)
     console.print()
     for doubt in fit.doubts:
         _print_item(doubt, console, mark="!")
     for note in (*fit.warnings, *fit.curve.notes):
+        _print_item(note, console)
+
+
+def print_decisions(fit: Fit, console: Console) -> None:
+    """What follows for the targets and the budget that were asked about, and what shorter runs would have predicted."""
+    for sentences, table in (
+        (decision_words.sentences(fit), decision_words.targets(fit)),
+        (decision_words.backtest_sentences(fit), decision_words.prefixes(fit)),
+    ):
+        if sentences:
+            console.print()
+        for sentence in sentences:
+            console.print(_text(sentence, console))
+        print_tables((table,), console)
+    if fit.backtest is not None and len(fit.backtest.prefixes) > 1:
+        _print_ceilings(fit, fit.backtest, console)
+
+
+def print_comparison(compared: Comparison, console: Console) -> None:
+    """Recipes side by side: the verdicts in words, the ranking and the pairs."""
+    console.print()
+    console.print(_text(comparison_words.title(compared), console, style="bold"))
+    for sentence in comparison_words.sentences(compared):
+        console.print(_text(sentence, console))
+    print_tables((comparison_words.ranking(compared), comparison_words.pairs(compared)), console)
+    console.print()
+    for note in comparison_words.notes(compared):
         _print_item(note, console)
 
 
@@ -142,18 +177,33 @@ def print_plot(fit: Fit, console: Console, *, num_rows: int = 16) -> None:
 def plot_lines(fit: Fit, *, width: int, num_rows: int, is_ascii: bool) -> list[Text]:
     """The plot with its axes, `width` characters wide: `num_rows` rows of it, the axis and the axis' labels."""
     picture = picture_of(fit)
-    ticks = nice_ticks(*picture.reward_range, most=max(num_rows // 2, 2))
-    labels = [words.reward(tick, fit.curve) for tick in ticks]
+    sides = (picture.compute_range, picture.reward_range)
+    return _framed(partial(_draw, fit, picture), fit.curve, *sides, width=width, num_rows=num_rows, is_ascii=is_ascii)
+
+
+def _framed(
+    draw: Callable[[Canvas], None],
+    curve: Curve,
+    compute_range: tuple[float, float],
+    reward_range: tuple[float, float],
+    *,
+    width: int,
+    num_rows: int,
+    is_ascii: bool,
+) -> list[Text]:
+    """What `draw` puts on a canvas, with an axis of rewards at its left and a logarithmic one below."""
+    ticks = nice_ticks(*reward_range, most=max(num_rows // 2, 2))
+    labels = [words.reward(tick, curve) for tick in ticks]
     margin = max(map(len, labels), default=0)
     canvas = Canvas(num_columns=max(width - margin - 1, _NARROWEST_PLOT), num_rows=num_rows, is_ascii=is_ascii)
-    _draw(fit, picture, canvas)
+    draw(canvas)
     frame = _ASCII_FRAME if is_ascii else _FRAME
-    label_of_row = {canvas.row(float(_share(tick, picture.reward_range))): label for tick, label in zip(ticks, labels, strict=True)}
+    label_of_row = {canvas.row(float(_share(tick, reward_range))): label for tick, label in zip(ticks, labels, strict=True)}
     lines = [
         Text(f"{label_of_row[row]:>{margin}}{frame.tick_left}" if row in label_of_row else " " * margin + frame.left).append_text(cells)
         for row, cells in enumerate(canvas.rows())
     ]
-    axis, axis_labels = _compute_axis(picture.compute_range, canvas, frame)
+    axis, axis_labels = _compute_axis(compute_range, canvas, frame)
     return [*lines, Text(" " * margin + axis), Text(" " * (margin + 1) + axis_labels)]
 
 
@@ -170,6 +220,37 @@ def _draw(fit: Fit, picture: Picture, canvas: Canvas) -> None:
         positive = points.window(low=picture.compute_range[0])
         across = _share(np.log(positive.compute), np.log(picture.compute_range))
         canvas.points(across, _share(positive.reward, picture.reward_range), marker)
+
+
+def _print_ceilings(fit: Fit, tested: Backtest, console: Console, *, num_rows: int = 10) -> None:
+    """The ceiling against the share of the compute that its points had used, with its interval."""
+    known = [(prefix.share, prefix.A) for prefix in tested.prefixes if prefix.A is not None]
+    if len(known) < _FEWEST_CEILINGS:
+        return
+    is_ascii, width = console.options.ascii_only, min(console.width, _WIDEST_PLOT)
+    shares = np.array([share for share, _ in known])
+    low, high = (np.array([edge for _, A in known for edge in [getattr(A, side)]]) for side in ("low", "high"))
+    sides = ((float(shares[0]), 1.0), (float(low.min()), float(high.max())))
+
+    def draw(canvas: Canvas) -> None:
+        at = np.geomspace(shares[0], shares[-1], round(canvas.num_dot_columns * float(_share(np.log(shares[-1]), np.log(sides[0])))))
+        for edge in (low, high):
+            canvas.line(_share(np.interp(at, shares, edge), sides[1]), _BAND)
+        for marker, is_bounded in ((_EARLIER, False), (_FITTED, True)):
+            shown = [(share, A.value if A.value is not None else A.low) for share, A in known if A.identified is is_bounded]
+            if shown:
+                x, y = np.array(shown).T
+                canvas.points(_share(np.log(x), np.log(sides[0])), _share(y, sides[1]), marker)
+
+    console.print()
+    console.print(_text("ceiling A", console, style="dim"))
+    for line in _framed(draw, fit.curve, *sides, width=width, num_rows=num_rows, is_ascii=is_ascii):
+        console.print(line, no_wrap=True, crop=True)
+    console.print(_text("share of the compute, logarithmic", console, style="dim"), justify="center", width=width)
+    bounded, least = _FITTED.letter(is_ascii=is_ascii), _EARLIER.letter(is_ascii=is_ascii)
+    console.print(
+        _text(f"{bounded} ceiling   {least} not bounded: its least value   {words.level(fit)} interval between the lines", console)
+    )
 
 
 def _compute_axis(compute_range: tuple[float, float], canvas: Canvas, frame: _Frame) -> tuple[str, str]:

@@ -92,6 +92,16 @@
     return { traces, layout: { yaxis: { type: "log", title: { text: "F" }, exponentformat: "power" } }, data };
   }
 
+  function ceilings(data) {
+    if (!data.ceilings) return null;
+    const { share, low, high, value } = data.ceilings;
+    const edge = { x: share, type: "scatter", mode: "lines", line: { width: 0 }, hoverinfo: "skip", legendgroup: "band" };
+    const said = { x: share, y: value, name: "ceiling A", type: "scatter", mode: "lines+markers", customdata: low.map((least, i) => [least, high[i]]),
+                   hovertemplate: "%{x:.0%} of the compute: %{y:.4~g} (%{customdata[0]:.4~g} to %{customdata[1]:.4~g})<extra></extra>", line: { color: colour("ceiling"), width: 2 } };
+    const traces = [{ ...edge, y: low, showlegend: false }, { ...edge, y: high, fill: "tonexty", fillcolor: colour("ceiling-band"), name: `${data.level} interval` }, said];
+    return { traces, layout: { xaxis: { type: "linear", range: [0, 1], tickformat: ".0%", title: { text: "share of the compute", standoff: 8 } }, yaxis: { title: { text: "ceiling A" } } } };
+  }
+
   const counted = (title) => ({ type: "linear", tickformat: "~g", title: { text: title, standoff: 8 } });
 
   function step(run, index) {
@@ -113,7 +123,7 @@
   }
 
   const ofRuns = { step, ages, costs };
-  const kinds = { curve: (i) => curve(plots[i]), comparison, residuals: (i) => residuals(plots[i]), linear: (i) => linear(plots[i]) };
+  const kinds = { curve: (i) => curve(plots[i]), comparison, residuals: (i) => residuals(plots[i]), linear: (i) => linear(plots[i]), ceilings: (i) => ceilings(plots[i]) };
 
   function draw(frame) {
     const { plot, run, index } = frame.dataset;
