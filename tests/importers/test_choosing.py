@@ -198,7 +198,10 @@ def test_by_makes_a_curve_of_each_value_and_where_picks_rows(tmp_path):
 
 def test_mixed_runs_are_refused_until_told_apart(tmp_path):
     path = text(tmp_path / "log.csv", "seed,step,pass_rate\n0,1,0.1\n0,2,0.2\n1,1,0.3\n1,2,0.4\n")
-    with pytest.raises(DataError, match="the column 'seed' tells 2 runs apart; --by seed makes a curve of each, --where seed=0 picks one"):
+    with pytest.raises(
+        DataError,
+        match="the log is of 2 runs, which the column 'seed' tells apart; --by seed makes a curve of each, --where seed=0 picks one",
+    ):
         read_curves(path)
 
 
@@ -264,7 +267,7 @@ def test_the_paper_points_are_read_without_asking_for_columns():
     assert (len(batch), batch.compute[0], batch.reward[0]) == (33, 1328.2, 0.4015)
     alone = read_curves(PAPER_POINTS, choice=Choice.of(by="series", where=["figure_key=fig2_recipes"]))
     assert [curve.name for curve in alone][:3] == ["deepseek_grpo", "qwen25_dapo", "scalerl"]
-    with pytest.raises(DataError, match="the column 'series' tells"):
+    with pytest.raises(DataError, match="which the column 'series' tells apart"):
         read_curves(PAPER_POINTS)
 
 
@@ -272,3 +275,58 @@ def test_one_column_is_not_both_compute_and_reward(tmp_path):
     path = text(tmp_path / "log.csv", "gpu_hours,pass_rate\n0.1,0.5\n")
     with pytest.raises(UsageError, match="'pass_rate' is taken for both compute and reward; choose two columns"):
         read_curves(path, choice=Choice(x="pass_rate", y="pass_rate"))
+
+
+@pytest.mark.parametrize(
+    ("left_out", "taken"),
+    [
+        ("eval_gpu_hours", "gpu_hours"),
+        ("budget/gpu_hours", "gpu_hours"),
+        ("eval/step_time", "step_time"),
+        ("val/num_tokens", "train/num_tokens"),
+        ("prompt/tokens", "tokens"),
+    ],
+)
+def test_the_cost_of_evaluation_is_not_taken_for_the_run(tmp_path, left_out, taken):
+    rows = [{"step": step, left_out: 7.0 * step, taken: 100.0 * step, "eval/acc": step / 10} for step in (1, 2, 3)]
+    (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", rows))
+    assert said(curve.notes, f"compute: '{taken}', in")
+
+
+@pytest.mark.parametrize("column", ["split", "mode", "dataset", "task"])
+def test_rewards_of_several_data_sets_in_one_column_are_refused_until_told_apart(tmp_path, column):
+    rows = [
+        {"step": step, "tokens": 10 * step, column: part, "acc": step / scale} for step in (1, 2, 3) for part, scale in (("a", 4), ("b", 8))
+    ]
+    path = jsonl(tmp_path / "log.jsonl", rows)
+    with pytest.raises(DataError, match=f"the reward is of 2 data sets, which the column '{column}' tells apart; --by {column} makes"):
+        read_curves(path)
+    assert said(list_columns(path).notes, f"--by {column} makes a curve of each, --where {column}=a picks one")
+    (curve,) = read_curves(path, choice=Choice.of(where=[f"{column}=b"]))
+    assert curve.reward.tolist() == [0.125, 0.25, 0.375]
+    assert [len(curve) for curve in read_curves(path, choice=Choice.of(by=column))] == [3, 3]
+
+
+def test_a_split_whose_training_rows_have_no_reward_is_one_curve(tmp_path):
+    rows = [row for s in (1, 2, 3) for row in ({"split": "train", "step": s, "tokens": s}, {"split": "eval", "step": s, "acc": s / 10})]
+    (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", rows))
+    assert (curve.compute.tolist(), curve.reward.tolist()) == ([1, 2, 3], [0.1, 0.2, 0.3])
+
+
+def test_a_listing_is_of_the_rows_asked_for(tmp_path):
+    path = text(tmp_path / "log.csv", "seed,step,pass_rate\n0,1,0.1\n0,2,0.2\n1,1,0.3\n1,2,0.4\n")
+    assert said(list_columns(path).notes, "the log is of 2 runs")
+    listing = list_columns(path, choice=Choice.of(where=["seed=1"]))
+    assert (listing.rows, {column.name: column.first for column in listing.columns}["pass_rate"]) == (2, 0.3)
+    assert said(listing.notes, "reward: 'pass_rate'")
+
+
+def test_a_known_column_that_holds_text_is_named(tmp_path):
+    path = text(tmp_path / "log.csv", 'step,gpu_hours,eval/acc,reward\n1,"1,000",10%,0.5\n2,"2,000",20%,0.6\n')
+    (curve,) = read_curves(path)
+    assert (curve.metric, curve.axis) == ("reward", STEPS)
+    assert said(curve.notes, "'eval/acc' was not read: it holds text such as '10%'")
+    assert said(curve.notes, "'gpu_hours' was not read: it holds text such as '1,000'")
+    path = text(tmp_path / "other.csv", "step,eval/acc\n1,10%\n")
+    with pytest.raises(DataError, match="'eval/acc' was not read: it holds text such as '10%', not numbers; choose"):
+        read_curves(path)

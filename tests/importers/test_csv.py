@@ -1,5 +1,7 @@
 """CSV: delimiters, damage, and the chart export of Weights & Biases."""
 
+from time import process_time
+
 import pytest
 
 from scalerl.core.errors import DataError
@@ -63,7 +65,7 @@ def test_ragged_rows_are_counted_and_a_cut_last_line_is_left_out(tmp_path):
     ("content", "message"),
     [
         ("1,0.2\n2,0.3\n", "the first line names no columns"),
-        ("step,acc,acc\n1,0.2,0.3\n", "two columns are called 'acc'"),
+        ("step,acc,acc\n1,0.2,0.3\n", "2 columns are called 'acc'"),
         ("a,b\nx,y\n", "it holds no numbers"),
         ("a,b\n1,2\n", "no column looks like a reward; choose one with --y, such as 'a', 'b'"),
         ('step,note,pass_rate\n1,,0.1\n2,"open,0.2\n3,,0.3\n4,,0.4\n', "a quote on line 3 is never closed; remove or close it"),
@@ -101,3 +103,12 @@ def test_nul_bytes_behind_a_killed_run_are_a_torn_tail(tmp_path, tail, rewards):
 def test_blank_lines_before_the_header_are_skipped(tmp_path, name):
     (curve,) = read_curves(text(tmp_path / name, "\n  \r\ngpu_hours;pass_rate\n1;0.1\n2;0.2\n"))
     assert curve.reward.tolist() == [0.1, 0.2]
+
+
+def test_a_header_of_many_columns_is_read_in_time_that_grows_with_their_number(tmp_path):
+    header = ",".join(f"column_{place}" for place in range(20_000))
+    path = text(tmp_path / "log.csv", f"step,acc,{header}\n1,0.5{',1' * 20_000}\n")
+    started_s = process_time()
+    (curve,) = read_curves(path)
+    assert curve.reward.tolist() == [0.5]
+    assert process_time() - started_s < 5.0  # 0.5 s; comparing each name with each other took 20 s more

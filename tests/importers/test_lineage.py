@@ -157,3 +157,38 @@ def test_an_evaluation_on_the_row_after_its_compute_is_kept_without_steps(tmp_pa
     (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", rows))
     assert curve.reward.tolist() == [0.1, 0.2, 0.3]
     assert curve.compute[-1] == 30.0
+
+
+@pytest.mark.parametrize("steps", [[4, 3, 2, 1], [4, 4, 3, 2, 2, 1], [3, 1, 4, 2]])
+def test_rows_in_no_order_of_time_are_sorted_instead_of_taken_for_restarts(tmp_path, steps):
+    rows = [{"step": step, "gpu_hours": 10.0 * step, "eval/acc": step / 10} for step in steps]
+    (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", rows))
+    assert (curve.compute.tolist(), curve.reward.tolist(), curve.wasted_compute) == ([10, 20, 30, 40], [0.1, 0.2, 0.3, 0.4], 0.0)
+    assert said(curve.notes, "sorted by their steps")
+
+
+@pytest.mark.parametrize("unit", [1e3, 1e6, 1e9])
+def test_time_stamps_finer_than_seconds_are_made_seconds(tmp_path, unit):
+    rows = [{"step": step, "timestamp": (1.7e9 + 60.0 * step) * unit, "eval/acc": 0.5} for step in range(5)]
+    (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", rows))
+    assert (curve.axis, curve.compute.tolist()) == (SECONDS, pytest.approx([0, 60, 120, 180, 240], abs=1e-3))
+    assert said(curve.notes, f"'timestamp' / {unit:g}")
+    (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", rows), choice=Choice(gpus=60))
+    assert curve.compute.tolist() == pytest.approx([0, 1, 2, 3, 4], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("values", "compute", "taken_for"),
+    [
+        ([100, 100, 100, 100, 100], [100, 200, 300, 400, 500], "the amount of each step, and added up"),
+        ([100, 120, 90, 110, 80], [100, 220, 310, 420, 500], "the amount of each step, and added up"),
+        ([100, 100, 100, 250, 250], [100, 100, 100, 250, 250], "a running total"),  # repeated on rows that did not count
+        ([100, 210, 300, 410, 500], [100, 210, 300, 410, 500], "a running total"),
+    ],
+)
+@pytest.mark.parametrize("column", ["tokens", "flops"])
+def test_what_a_counter_was_taken_for_is_said(tmp_path, column, values, compute, taken_for):
+    rows = [{"step": step, column: value, "eval/acc": 0.5} for step, value in enumerate(values, start=1)]
+    (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", rows))
+    assert curve.compute.tolist() == compute
+    assert said(curve.notes, f"'{column}' is taken for {taken_for}")

@@ -283,3 +283,10 @@ def test_a_file_without_scalars(tmp_path):
     (tmp_path / "tfevents").write_bytes(version(1000))
     with pytest.raises(DataError, match="it holds no scalars"):
         read_curves(tmp_path)
+
+
+def test_a_file_converted_from_an_older_log_has_no_time_since_it_was_opened(tmp_path):
+    (tmp_path / "tfevents").write_bytes(version(2e9) + b"".join(scalar(1.7e9 + elapsed, step, value) for elapsed, step, value in FULL))
+    (curve,) = read_curves(tmp_path / "tfevents")
+    assert (curve.axis, curve.compute.tolist()) == (SECONDS, [10, 20, 30])
+    assert said(curve.notes, "compute: 'wall_time'")

@@ -1,6 +1,7 @@
 """W&B logs on disk: files of the real library, restarts, names, damage, blocks."""
 
 import zlib
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -58,7 +59,14 @@ def offline(tmp_path, monkeypatch):
     wandb = pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     settings = wandb.Settings(console="off", silent=True, x_disable_stats=True, disable_git=True, disable_code=True)
-    return lambda **options: wandb.init(dir=tmp_path, project="curves", settings=settings, **options)
+
+    @contextmanager
+    def started(**options):
+        with wandb.init(dir=tmp_path, project="curves", settings=settings, **options) as run:
+            yield run
+        wandb.teardown()  # `finish` returns before the last records are on disk
+
+    return started
 
 
 def test_a_run_of_the_real_library(offline, tmp_path):
@@ -87,22 +95,25 @@ def test_a_file_of_the_real_library_is_read_alone_and_cut(offline, tmp_path):
     (whole,) = read_curves(path)
     assert (whole.name, whole.reward.tolist()) == ("baseline", [step / 32 for step in range(1, 31)])
     content = path.read_bytes()
-    for length in (len(content) // 2, len(content) // 2 + 3, len(content) // 3):
+    num_noticed = 0
+    for length in range(len(content) // 2, len(content) // 2 + 4):  # one of them at most lies between two records
         path.write_bytes(content[:length])
         (curve,) = read_curves(path)
         assert 0 < len(curve) < 30
         assert curve.reward.tolist() == whole.reward.tolist()[: len(curve)]
-        assert said(curve.notes, "the last record was cut short")
+        num_noticed += said(curve.notes, "the last record was cut short")
+    assert num_noticed >= 3
 
 
 def test_our_own_tracker(tmp_path, monkeypatch):
-    pytest.importorskip("wandb")
+    wandb = pytest.importorskip("wandb")
     from scalerl.accounting.trackers.wandb import Wandb
 
     log = Wandb(mode="offline").build(tmp_path, config={"seed": 0})
     for step in (1, 2, 3):
         log.log({"pass_rate": step / 4, "flops": 1e9 * step}, step=step)
     log.close()
+    wandb.teardown()
     (curve,) = read_curves(tmp_path / "wandb")
     assert (curve.name, curve.compute.tolist(), curve.reward.tolist()) == (tmp_path.name, [1e9, 2e9, 3e9], [0.25, 0.5, 0.75])
 

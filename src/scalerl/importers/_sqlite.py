@@ -11,6 +11,8 @@ from scalerl.core.errors import DataError
 from scalerl.importers import Sniff
 
 _MAGIC = b"SQLite format 3\0"
+_PATIENCE_S = 1.0
+"""Waiting for a lock; a log is opened by each importer that may know it."""
 _PAGE_SIZE = slice(16, 18)
 """Where the header holds the bytes of a page; 1 stands for 65,536. https://www.sqlite.org/fileformat.html"""
 
@@ -23,7 +25,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
         DataError: it is damaged, cut short or locked.
     """
     try:
-        with closing(sqlite3.connect(_address(path), uri=True)) as database:
+        with closing(sqlite3.connect(_address(path), uri=True, timeout=_PATIENCE_S)) as database:
             database.text_factory = lambda raw: raw.decode(errors="replace")
             database.execute("PRAGMA trusted_schema = OFF")
             yield database

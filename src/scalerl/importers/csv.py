@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import math
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from itertools import chain
@@ -110,8 +111,9 @@ def _header(cells: list[str], path: Path) -> list[str]:
     names = [cell.strip() or f"column {place}" for place, cell in enumerate(cells, start=1)]
     if all(math.isfinite(number_of(name)) for name in names):
         raise DataError("the first line names no columns", where=str(path), remedy="give the file a header line")
-    if doubled := [name for place, name in enumerate(names) if name in names[:place]]:
-        raise DataError(f"two columns are called '{doubled[0]}'", where=str(path), remedy="rename one of them in the header line")
+    ((most_frequent, times),) = Counter(names).most_common(1)
+    if times > 1:
+        raise DataError(f"{times} columns are called '{most_frequent}'", where=str(path), remedy="rename them in the header line")
     return names
 
 
@@ -143,7 +145,8 @@ def _fitting_rows(records: Iterator[tuple[int, list[str]]], num_cells: int, note
 
 
 def _is_wandb_chart(header: list[str]) -> bool:
-    return any(_SEPARATOR in name and f"{name}{_MIN}" in header and f"{name}{_MAX}" in header for name in header)
+    names = frozenset(header)
+    return any(_SEPARATOR in name and {f"{name}{_MIN}", f"{name}{_MAX}"} <= names for name in header)
 
 
 def _wandb_chart_rows(header: list[str], rows: Iterable[list[str]]) -> Iterator[Iterable[tuple[str, str]]]:

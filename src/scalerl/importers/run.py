@@ -22,6 +22,7 @@ from scalerl.records.cost import Activity, Cost
 from scalerl.records.curve import Curve
 from scalerl.records.events import EVENTS_FILE, Evaluated, Event, RunStarted, StepFinished
 
+_TASK = "task"
 _FIRST_ENTRY = (b'{"seq":0,', b'{"seq": 0,')
 
 
@@ -61,7 +62,7 @@ class Run(Importer):
         fold, torn_bytes = _folded(path)
         axis = next((axis for axis in RUN_AXES if choice.x == axis.name), None) or _default_axis(fold)
         asked = choice if choice.x else replace(choice, x=axis.name)
-        curves = curves_of(_table(fold, torn_bytes, choice.labels | {"task"}, path), asked, path=path)
+        curves = curves_of(_table(fold, torn_bytes, choice.labels, path), asked, path=path)
         wasted = fold.wasted(axis) if curves[0].axis == axis else 0.0
         return [replace(curve, wasted_compute=wasted) for curve in curves]
 
@@ -82,12 +83,12 @@ def _default_axis(fold: CurveFold) -> Axis:
 
 
 def _table(fold: CurveFold, torn_bytes: int, labels: AbstractSet[str], path: Path) -> Table:
-    table = TableBuilder(labels)
+    table = TableBuilder({*labels, _TASK})
     for task in fold.tasks():
         for point in fold.points[task]:
             amounts = [(axis.name, point.amounts.on(axis)) for axis in RUN_AXES]
-            table.add([("task", task), ("pass_rate", point.num_passed / point.num_graded), ("trials", point.num_graded), *amounts])
+            table.add([(_TASK, task), ("pass_rate", point.num_passed / point.num_graded), ("trials", point.num_graded), *amounts])
     if not len(table):
         raise DataError("the run has no evaluation yet", where=str(path), remedy="wait for its first one")
     notes = [f"the last event was torn ({torn_bytes} bytes) and left out"] if torn_bytes else []
-    return table.build(by=("task",) if "task" in labels else (), notes=notes)
+    return table.build(by=(_TASK,), notes=notes)

@@ -143,7 +143,7 @@ def _run_table(sessions: list[ScalarEvents], name: str, notes: list[str]) -> Tab
     begins = (np.diff(step, prepend=np.nan) != 0) | (np.diff(lineage, prepend=-1) != 0)
     row = np.cumsum(begins) - 1
     columns = {"wall_time": Column(row[advances], events.wall_time[advances])}
-    if not np.isnan(elapsed_s).any():
+    if (elapsed_s >= 0).all():  # else a file's start is not known, or it was converted from an older log
         columns["elapsed_s"] = Column(row[advances], elapsed_s[advances])
     columns |= {tag: Column(row[at], values) for tag, (at, values) in events.cells.items()}
     columns["step"] = Column(np.arange(row[-1] + 1), step[begins])

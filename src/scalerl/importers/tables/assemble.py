@@ -14,11 +14,13 @@ from scalerl.core.errors import DataError, UsageError, unknown_name
 from scalerl.core.units import STEPS, counted, format_number
 from scalerl.importers.tables.choice import Choice
 from scalerl.importers.tables.compute import ComputeColumn, choose_compute, step_of
-from scalerl.importers.tables.lineage import Lineage, falls_often, follow, logged_late, without_steps
+from scalerl.importers.tables.lineage import Lineage, falls_often, follow, logged_late, shuffled, without_steps
 from scalerl.importers.tables.reward import RewardColumn, bounds_of, choose_rewards
 from scalerl.importers.tables.table import Table, number_of
 from scalerl.importers.tables.vocabulary import GENERIC, recognise
 from scalerl.records.curve import Curve, FloatArray
+
+_SEVERAL_RUNS = "if the log holds several runs, tell them apart with --by or --where"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +133,14 @@ def _bounds(
 
 def listing_of(table: Table, choice: Choice, *, path: Path) -> Listing:
     """The columns of a log, and the notes on what would be chosen."""
+    table = _filtered(table, choice, where=str(path))
     facts = []
     for name, column in table.columns.items():
         numbers = column.numbers
         first, last = (float(numbers[0]), float(numbers[-1])) if numbers.size else (None, None)
         facts.append(ColumnFacts(name, int(numbers.size), first, last, column.text))
     try:
-        chosen = _choose(table, choice, (), where=str(path))
+        chosen = _choose(table, choice, _splitting_columns(table, choice, where=str(path)), where=str(path))
         notes = (*chosen.notes(*chosen.rewards), *table.notes)
     except DataError as error:
         notes = (str(error),)
@@ -150,6 +153,7 @@ def _choose(table: Table, choice: Choice, by: tuple[str, ...], *, where: str) ->
     framework = recognise(table.columns)
     vocabularies = (framework, GENERIC) if framework else (GENERIC,)
     rewards = choose_rewards(table, choice, vocabularies, where=where)
+    _refuse_mixed_parts(table, rewards, by, where=where)
     step = step_of(table, vocabularies, by=by)
     compute = choose_compute(table, choice, vocabularies, step, where=where)
     if any(compute.text == f"'{reward.metric}'" for reward in rewards):
@@ -188,14 +192,27 @@ def _splitting_columns(table: Table, choice: Choice, *, where: str) -> tuple[str
     for column in by:
         _label_cells(table, column, flag="--by", where=where)
     for column in GENERIC.runs if not by else ():
-        values = sorted(set(table.labels.get(column, ())) - {""})
-        if 1 < len(values) <= table.num_rows / 2:
-            raise DataError(
-                f"the column '{column}' tells {len(values)} runs apart",
-                where=where,
-                remedy=f"--by {column} makes a curve of each, --where {column}={values[0]} picks one",
-            )
+        if column in table.labels:
+            _refuse_mixed(table.labels[column], column, of="the log is of {} runs", where=where)
     return by
+
+
+def _refuse_mixed_parts(table: Table, rewards: tuple[RewardColumn, ...], by: tuple[str, ...], *, where: str) -> None:
+    """Raise DataError where one run has rewards of several data sets or splits in one column."""
+    parts = [column for column in GENERIC.parts if column in table.labels and column not in by]
+    for _, rows in _runs(table, by, alone="") if parts else ():
+        rewarded = rows[np.any([np.isfinite(reward.values[rows]) for reward in rewards], axis=0)]
+        for column in parts:
+            _refuse_mixed(table.labels[column][rewarded], column, of="the reward is of {} data sets", where=where)
+
+
+def _refuse_mixed(cells: NDArray[np.object_], column: str, *, of: str, where: str) -> None:
+    """Raise DataError where the labels `cells`, (n,), of a column are of several kinds, as `of` says with their number."""
+    values = sorted(set(cells) - {""})
+    if 1 < len(values) <= cells.size / 2:
+        what = f"{of.format(len(values))}, which the column '{column}' tells apart"
+        remedy = f"--by {column} makes a curve of each, --where {column}={values[0]} picks one"
+        raise DataError(what, where=where, remedy=remedy)
 
 
 def _runs(table: Table, by: tuple[str, ...], *, alone: str) -> Iterator[tuple[str, NDArray[np.int64]]]:
@@ -216,6 +233,9 @@ def _runs(table: Table, by: tuple[str, ...], *, alone: str) -> Iterator[tuple[st
 def _points(name: str, rows: NDArray[np.int64], chosen: _Chosen, reward_column: RewardColumn) -> _Points:
     """The points of a reward in the run in `rows`."""
     steps = None if chosen.step is None else _carried(chosen.step[rows])
+    if out_of_order := steps is not None and shuffled(steps):
+        order = np.argsort(steps, kind="stable")
+        rows, steps = rows[order], steps[order]
     lineage = _lineage(chosen.compute, rows, steps)
     reward = reward_column.values[rows]
     (at,) = np.nonzero(np.isfinite(reward))
@@ -240,6 +260,7 @@ def _points(name: str, rows: NDArray[np.int64], chosen: _Chosen, reward_column: 
     if trials is not None and not (trials > 0).all():
         trials = None
     notes = (
+        *(["the rows are not in the order of the run and were sorted by their steps"] if out_of_order else []),
         *_reward_notes(reward_column, rows, at, num_repeated=num_repeated),
         *_compute_notes(chosen.compute, reward_column.metric, rows, num_outside=num_outside, num_between=num_between),
         *_lineage_notes(lineage, chosen.compute, num_back=int((np.diff(compute) < 0).sum())),
@@ -283,7 +304,8 @@ def _reward_notes(reward: RewardColumn, rows: NDArray[np.int64], at: NDArray[np.
     if num_unusable := int(reward.unusable[rows].sum()):
         yield f"{counted(num_unusable, 'value')} of '{reward.metric}' left out: not a finite number"
     if num_repeated:
-        yield f"{counted(num_repeated, 'value')} of '{reward.metric}' left out: logged again at the same step, where the last counts"
+        repeated = counted(num_repeated, "value")
+        yield f"{repeated} of '{reward.metric}' left out: logged again at the same step, where the last counts; {_SEVERAL_RUNS}"
     if reward.spread is not None and (num_binned := int((reward.spread[rows][at] > 0).sum())):
         binned = counted(num_binned, "point")
         yield f"{binned} of '{reward.metric}' averaged from several values: export the chart without smoothing and grouping"
@@ -301,8 +323,11 @@ def _compute_notes(compute: ComputeColumn, metric: str, rows: NDArray[np.int64],
 
 def _lineage_notes(lineage: Lineage, compute: ComputeColumn, *, num_back: int) -> Iterator[str]:
     wasted = f"{format_number(lineage.wasted * compute.scale)} {compute.axis.unit}"
+    if compute.counts == "unsaid":
+        taken_for = "the amount of each step, and added up" if lineage.counts == "per_step" else "a running total"
+        yield f"{compute.text} is taken for {taken_for}, as its numbers suggest"
     if num_back:
-        yield f"compute goes back {counted(num_back, 'time')}: if the log holds several runs, tell them apart with --by or --where"
+        yield f"compute goes back {counted(num_back, 'time')}: {_SEVERAL_RUNS}"
     if num_resumes := lineage.resumed_rows.size:
         total = lineage.wasted + float(lineage.compute[-1])
         share = f" ({lineage.wasted / total:.1%} of the bill)" if total > 0 else ""

@@ -63,8 +63,8 @@ class Choice:
 
     @property
     def labels(self) -> frozenset[str]:
-        """The columns whose cells must be kept as text: those asked for, and those that usually tell runs apart."""
-        return frozenset([*self.by, *(column for column, _ in self.where), *GENERIC.runs])
+        """The columns whose cells must be kept as text: those asked for, and those that usually tell runs, or parts of one, apart."""
+        return frozenset([*self.by, *(column for column, _ in self.where), *GENERIC.runs, *GENERIC.parts])
 
 
 def _bounds(text: str) -> tuple[float, float]:

@@ -17,13 +17,15 @@ from scalerl.core.errors import UsageError
 from scalerl.core.units import AXES, DEVICE_HOURS, SECONDS, STEPS, Axis
 from scalerl.importers.tables.choice import Choice
 from scalerl.importers.tables.lineage import Counts
-from scalerl.importers.tables.lookup import also_there, find, none_found, numeric
+from scalerl.importers.tables.lookup import also_there, find, none_found, numeric, unread
 from scalerl.importers.tables.table import Table
 from scalerl.importers.tables.vocabulary import GENERIC, NAMED, Counter, Vocabulary
 from scalerl.records.curve import FloatArray
 
 _PREFERENCE = ("device_hours", "flops", "seconds", "tokens", "rollouts", "usd", "steps")
 _PREFERENCE_WITH_GPUS = ("device_hours", "seconds", "flops", "tokens", "rollouts", "usd", "steps")
+_TICKS_PER_S, _EARLIEST_S = (1e9, 1e6, 1e3), 1e8
+"""Finer units of a clock, and the time stamp (March 1973) above which, counted in one of them, it cannot be seconds."""
 _CAVEATS = {
     SECONDS: " of wall clock; --gpus N makes them GPU-hours, with all GPUs of the run",
     STEPS: ", which are not compute: --x chooses another column",
@@ -107,12 +109,13 @@ def choose_compute(table: Table, choice: Choice, vocabularies: tuple[Vocabulary,
     offered = _offered(table, vocabularies, choice, step)
     if step is not None:
         offered.append(ComputeColumn(f"'{step.name}'", STEPS, "total", step.values, table.unusable(step.name)))
+    unread_notes = unread(table, (pattern for vocabulary in vocabularies for counter in vocabulary.compute for pattern in counter.columns))
     if choice.x is not None:
         column, notes = _asked(table, choice.x, vocabularies, offered, step, where=where)
     elif offered:
-        column, notes = offered[0], []
+        column, notes = offered[0], unread_notes
     else:
-        raise none_found(table, "compute", flag="--x", where=where)
+        raise none_found(table, "compute", unread_notes, flag="--x", where=where)
     others = also_there([other.text for other in offered if other.text != column.text])
     devices, devices_note = _devices(table, choice, vocabularies[0])
     if column.axis == SECONDS and devices:
@@ -166,8 +169,16 @@ def _measure(table: Table, counter: Counter, names: list[str], step: Step | None
         values = np.where(np.isfinite(table.dense(counter.beside)), values, np.nan)
     text = (" x " if counter.combine == "product" else " + ").join(f"'{name}'" for name in names)
     text += "".join(f" - '{name}'" for name in subtracted)
+    if counter.axis == SECONDS.name and counter.counts != "per_step" and (ticks := _ticks_per_s(values)) > 1.0:
+        values, text = values / ticks, f"{text} / {ticks:g}"
     unusable = np.any([table.unusable(name) for name in (*names, *subtracted)], axis=0)
     return ComputeColumn(text, AXES[counter.axis], counter.counts, values, unusable)
+
+
+def _ticks_per_s(values: FloatArray) -> float:
+    """In what part of a second a time stamp counts; 1 for seconds, and where `values`, (num_rows,), are no time stamps."""
+    earliest = np.fmin.reduce(values, initial=np.inf)
+    return next((ticks for ticks in _TICKS_PER_S if _EARLIEST_S * ticks < earliest < np.inf), 1.0)
 
 
 def _asked(

@@ -21,7 +21,9 @@ from scalerl.records.curve import FloatArray
 Counts = Literal["total", "per_step", "clock"]
 
 _OFTEN_FALLS = 0.2
-"""A counter that does not grow in this share of its rows, or more, is taken as the amount of one step."""
+"""A counter of whose changes more than this share are falls is taken as the amount of one step."""
+_SHUFFLED_SHARE, _LEAST_BACK = 0.25, 2
+"""Steps that go back this often, and in more than this share of the rows, are not in the order of time if none is repeated."""
 _PAUSE_FACTOR, _PAUSE_S = 10.0, 3600.0
 """A clock that stands between two rows for more than an hour and ten times the usual is paused, not computing."""
 _UNIX_S = 1e9
@@ -35,6 +37,8 @@ what the steps before must have taken counts from the start of its process."""
 class Lineage:
     """Compute along the run that went on."""
 
+    counts: Counts
+    """What the counter was taken for."""
     start: float | None
     """Step up to which nothing had been spent; None where rows stand for steps, whose first may be of any age."""
     steps: FloatArray
@@ -106,9 +110,20 @@ class _Marks:
 
 
 def falls_often(values: FloatArray, *, steps: FloatArray) -> bool:
-    """Whether a counter that does not say what it counts, `values` (n,), gives the amount of each step: a total seldom falls."""
-    forward = np.diff(steps) > 0
-    return bool(forward.any() and (np.diff(values)[forward] <= 0).mean() > _OFTEN_FALLS)
+    """Whether a counter that does not say what it counts, `values` (n,), gives the amount of each step.
+
+    A total seldom falls, and stands still only where it is repeated on rows that did not count; an amount may be constant.
+    """
+    growth = np.diff(values)[np.diff(steps) > 0]
+    changes = growth[growth != 0]
+    return bool(growth.size and (not changes.size or (changes < 0).mean() > _OFTEN_FALLS))
+
+
+def shuffled(steps: FloatArray) -> bool:
+    """Whether rows with these `steps`, (n,), are not in the order of time: newest first, or in none. A restart repeats steps."""
+    stretches = steps[np.diff(steps, prepend=np.nan) != 0]
+    back = np.diff(stretches) < 0
+    return bool(back.sum() >= _LEAST_BACK and back.mean() > _SHUFFLED_SHARE and np.unique(stretches).size == stretches.size)
 
 
 def logged_late(steps: FloatArray) -> NDArray[np.bool_]:
@@ -136,7 +151,7 @@ def without_steps(rows: NDArray[np.int64], values: FloatArray, *, counts: Counts
         # Where compute has rows of its own, the last one paid for the evaluations on the rows just after it.
         at, compute = np.append(at, at[-1] + between), np.append(compute, compute[-1])
     nothing = np.empty(0)
-    return Lineage(None, at, compute, nothing.astype(np.int64), nothing)
+    return Lineage(counts, None, at, compute, nothing.astype(np.int64), nothing)
 
 
 def follow(rows: NDArray[np.int64], steps: FloatArray, values: FloatArray, *, counts: Counts) -> Lineage:
@@ -150,6 +165,7 @@ def follow(rows: NDArray[np.int64], steps: FloatArray, values: FloatArray, *, co
     for row, step, value in zip(rows.data, steps.data, values.data, strict=True):  # unlike lists, they make no million objects
         walk.take(row, step, value)
     return Lineage(
+        counts=counts,
         start=start,
         steps=np.array(walk.marks.steps),
         compute=np.cumsum(walk.marks.spent),

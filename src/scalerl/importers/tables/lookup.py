@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from scalerl.core.errors import DataError, unknown_name
 from scalerl.importers.tables.table import Table
@@ -37,10 +37,19 @@ def find(table: Table, name: str, *, flag: str, where: str) -> tuple[str, list[s
     return found, [] if found == name else [f"{flag}: '{name}' is called '{found}' in this log"]
 
 
-def none_found(table: Table, what: str, *, flag: str, where: str) -> DataError:
+def unread(table: Table, patterns: Iterable[re.Pattern[str]]) -> list[str]:
+    """Notes on the columns that match one of the `patterns` but hold text in place of numbers: 10%, 1,000 or a date."""
+    texts = {name: column.text for name, column in table.columns.items() if column.text and not column.numbers.size}
+    patterns = tuple(patterns) if texts else ()
+    known = [name for name in texts if any(pattern.fullmatch(name) for pattern in patterns)]
+    return [f"'{name}' was not read: it holds text such as '{texts[name]}', not numbers" for name in known]
+
+
+def none_found(table: Table, what: str, unread_notes: list[str], *, flag: str, where: str) -> DataError:
     """The error for a log in which no column looks like `what`, with columns to choose from."""
+    what = "; ".join([f"no column looks like {what}", *unread_notes[:1]])
     proposed = ", ".join(f"'{name}'" for name in numeric(table)[:_NUM_PROPOSED])
-    return DataError(f"no column looks like {what}", where=where, remedy=f"choose one with {flag}, such as {proposed}")
+    return DataError(what, where=where, remedy=f"choose one with {flag}, such as {proposed}")
 
 
 def also_there(others: Sequence[str]) -> str:

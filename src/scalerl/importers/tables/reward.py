@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from scalerl.core.errors import DataError
 from scalerl.importers.tables.choice import Choice
-from scalerl.importers.tables.lookup import also_there, find, none_found, numeric
+from scalerl.importers.tables.lookup import also_there, find, none_found, numeric, unread
 from scalerl.importers.tables.table import Table
 from scalerl.importers.tables.vocabulary import GENERIC, Vocabulary
 from scalerl.records.curve import FloatArray
@@ -73,7 +73,7 @@ def choose_rewards(table: Table, choice: Choice, vocabularies: tuple[Vocabulary,
     """
     held_out = {known.name: known for known in _known(table, vocabularies, "held_out")}
     training = {known.name: known for known in _known(table, vocabularies, "training") if known.name not in held_out}
-    notes: list[str] = []
+    notes = unread(table, (pattern for vocabulary in vocabularies for pattern in (*vocabulary.held_out, *vocabulary.training)))
     data_set_of: dict[str, str] = {}
     if choice.y is not None:
         name, notes = find(table, choice.y, flag="--y", where=where)
@@ -87,7 +87,7 @@ def choose_rewards(table: Table, choice: Choice, vocabularies: tuple[Vocabulary,
         name = next(iter(training))
         note_of = {name: f"reward: '{name}' is the TRAINING reward, for want of a held-out evaluation"}
     else:
-        raise none_found(table, "a reward", flag="--y", where=where)
+        raise none_found(table, "a reward", notes, flag="--y", where=where)
     others = also_there([f"'{name}'" for name in (*held_out, *training) if name not in note_of])
     return tuple(
         RewardColumn(

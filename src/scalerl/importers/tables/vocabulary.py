@@ -72,6 +72,8 @@ class Vocabulary(Settings):
     devices: Devices | None = None
     runs: tuple[str, ...] = ()
     """Columns whose values tell runs apart."""
+    parts: tuple[str, ...] = ()
+    """Columns whose values tell apart what the rewards of one run were measured on."""
 
 
 class _File(Settings):
