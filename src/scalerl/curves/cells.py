@@ -122,12 +122,12 @@ def _num_halvings(draws: FloatArray, *, num_axes: int) -> NDArray[np.intp]:
 def _tiling(parameters: Sequence[Parameter]) -> tuple[FloatArray, FloatArray]:
     """Centres and half edges of the first grid."""
     low, high = np.array([(parameter.log_low, parameter.log_high) for parameter in parameters]).reshape(-1, 2).T
-    offsets, half = _lattice(_FIRST_GRID[len(parameters)])
+    offsets, half = lattice(_FIRST_GRID[len(parameters)])
     half = np.broadcast_to(half * 0.5 * (high - low), offsets.shape)
     return 0.5 * (low + high) + offsets * 0.5 * (high - low), half
 
 
-def _lattice(shape: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
+def lattice(shape: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
     """Centres (m, d) and half edges (d,) of so many boxes along each axis that tile the cube from -1 to 1."""
     numbers = np.array(shape, dtype=np.float64)
     return (2.0 * np.indices(shape).reshape(len(shape), math.prod(shape)).T + 1.0) / numbers - 1.0, 1.0 / numbers
@@ -138,7 +138,7 @@ def _parts(cells: Cells, num_halvings: NDArray[np.intp]) -> tuple[FloatArray, Fl
     num_axes = cells.centre.shape[1]
     centres, halves = [], []
     for number in range(1, int(num_halvings.max()) + 1):
-        offsets, share = _lattice((2**number,) * num_axes)
+        offsets, share = lattice((2**number,) * num_axes)
         half = cells.half[num_halvings == number, np.newaxis]
         centre = cells.centre[num_halvings == number, np.newaxis] + offsets * half
         centres.append(centre.reshape(-1, num_axes))

@@ -170,8 +170,8 @@ def _outdone(best: LawFit, others: list[LawFit]) -> tuple[str, ...]:
 
 def ceiling_is_bounded(found: Posterior) -> bool:
     """Whether the points bound A above: half of the climb very likely lies behind and A is known to .20, or A is known to .06 anyway."""
-    climbed = np.quantile(found.progress(np.array([found.points.log_last])), _CLIMB_UNSEEN)
-    return _width(found.A) <= (_WIDEST if climbed >= _LEAST_CLIMB_SEEN else _NARROW)
+    unseen = np.mean(found.progress(np.array([found.points.log_last])) < _LEAST_CLIMB_SEEN)
+    return _width(found.A) <= (_WIDEST if unseen <= _CLIMB_UNSEEN else _NARROW)
 
 
 def _is_flat(found: Posterior, constant: Posterior) -> bool:

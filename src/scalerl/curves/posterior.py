@@ -9,6 +9,7 @@ are the quantiles of one array.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from scipy.special import ndtri
 
-from scalerl.curves.cells import Cells, refined
+from scalerl.curves.cells import Cells, lattice, refined
 from scalerl.curves.laws import Law, Parameter
 from scalerl.curves.levels import Levels, Nodes, Observed, log_sum
 from scalerl.curves.points import Points
@@ -37,6 +38,10 @@ _TOLERANCE = 1e-14
 """Of a polished optimum: as fine as doubles permit."""
 _NEGLIGIBLE = 1e-3
 """Share of the heaviest cell and correlation below which others are left out."""
+_NUM_ZOOMS = {0: 0, 1: 0, 2: 0, 3: 2}
+"""Lattices around the best cell, by the number of parameters: cells of fewer are fine enough."""
+_ZOOM = 5
+"""Points along each axis of such a lattice."""
 _TIE = 1e-12
 """Between values of A that count as equal."""
 _EVERY = 16
@@ -303,15 +308,26 @@ def _under(regime: Regime, points: Points, *, log_elsewhere: float, num_draws: i
     cell_of, levels = likely % len(cells.centre), cells.levels.pairs(likely)
     nodes = levels.nodes(_NUM_NODES)
     nodes = replace(nodes, log_share=nodes.log_share + cells.log_prior[cell_of])
-    return Found(regime, cells, cell_of, levels, nodes, float(log_sum(nodes.log_share.ravel())), _optimum(cells))
+    return Found(regime, cells, cell_of, levels, nodes, float(log_sum(nodes.log_share.ravel())), _optimum(cells, levels_at))
 
 
-def _optimum(cells: Cells) -> Optimum:
-    """The best of the cells' centres, residuals taken as uncorrelated."""
-    uncorrelated = cells.levels.pairs(np.arange(len(cells.centre)))
+def _optimum(cells: Cells, levels_at: Callable[[FloatArray], Levels]) -> Optimum:
+    """The best of the cells' centres and of finer lattices around it, residuals taken as uncorrelated."""
+    best, cell = _best(cells.centre, cells.levels)
+    half = cells.half[cell]
+    for _ in range(_NUM_ZOOMS[half.size]):
+        offsets, share = lattice((_ZOOM,) * half.size)
+        around = best.log_parameters + offsets * half
+        best, half = min(best, _best(around, levels_at(around))[0], key=lambda one: one.squares), half * share
+    return best
+
+
+def _best(log_parameters: FloatArray, levels: Levels) -> tuple[Optimum, int]:
+    """The best of some choices of the parameters (m, d), and which it is."""
+    uncorrelated = levels.pairs(np.arange(len(log_parameters)))
     squares, start, A = uncorrelated.least_squares()
     best = int(squares.argmin())
-    return Optimum(float(squares[best]), float(start[best]), float(A[best]), cells.centre[best])
+    return Optimum(float(squares[best]), float(start[best]), float(A[best]), log_parameters[best]), best
 
 
 @lru_cache
