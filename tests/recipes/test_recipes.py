@@ -215,7 +215,7 @@ def test_a_mistake_in_a_scale_names_the_scale(tmp_path):
         match=r"scale\.toml: defaults\.length\.control\.interruption: after_tokens must hold 0 < least <= largest, not 12 and 10",
     ):
         resolve("scalerl", scale=path)
-    path.write_text(laptop.replace("group = 8", "group = 0"))
+    path.write_text(laptop.replace("group = 16", "group = 0"))
     with pytest.raises(RecipeError, match=r"scale\.toml: batch\.group: 0 does not fit"):
         resolve("scalerl", scale=path)
 

@@ -10,6 +10,8 @@ from scalerl.importers.tables.table import Table
 
 _RESPELLINGS = ((r"/mean$", ""), (r"$", "/mean"), (r"@", "_at_"), (r"_at_", "@"), (r"^eval_", "eval/"), (r"^eval/", "eval_"))
 """Forms of one name: older TRL has no /mean, MLflow no @, and trackers write eval/ for eval_."""
+_LONGEST = 40
+"""Characters of a cell that are quoted."""
 _NUM_SHOWN = 3
 _NUM_PROPOSED = 6
 
@@ -42,7 +44,7 @@ def unread(table: Table, patterns: Iterable[re.Pattern[str]]) -> list[str]:
     texts = {name: column.text for name, column in table.columns.items() if column.text and not column.numbers.size}
     patterns = tuple(patterns) if texts else ()
     known = [name for name in texts if any(pattern.fullmatch(name) for pattern in patterns)]
-    return [f"'{name}' was not read: it holds text such as '{texts[name]}', not numbers" for name in known]
+    return [f"'{name}' was not read: it holds text such as {texts[name][:_LONGEST]!r}, not numbers" for name in known]
 
 
 def none_found(table: Table, what: str, unread_notes: list[str], *, flag: str, where: str) -> DataError:
