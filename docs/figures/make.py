@@ -21,7 +21,7 @@ def main() -> None:
     (curve,) = read_curves(DATA / "laptop_run.csv")
     half = 0.5 * float(curve.compute[-1])
     answer = fit(curve, window=(0.0, half), at=(2.0 * half,))
-    write_figure(answer, HERE / "laptop_run.svg", title="Two minutes of RL on a laptop's CPU, predicted from their first half")
+    write_figure(answer, HERE / "laptop_run.svg", title="Minutes of RL on a laptop's CPU, predicted from their first half")
 
 
 if __name__ == "__main__":
