@@ -27,7 +27,13 @@ SKIPPED_STEPS = 5
 
 def measured(folder: Path, *, num_steps: int, k: int, runtime: str) -> tuple[float, dict[str, float]]:
     """Seconds per step, and per role the seconds of work per step."""
-    overrides = [f"pipeline.k={k}", f"runtime.type={runtime}", f"budget.steps={num_steps}", "evaluation.every_steps=1000000"]
+    overrides = [
+        f"pipeline.k={k}",
+        f"runtime.type={runtime}",
+        f"budget.steps={num_steps}",
+        "evaluation.every_steps=1000000",
+        "evaluation.early_growth=1e6",
+    ]
     overrides += ["evaluation.samples=1", "task.num_held_out=256", "checkpoints.every_steps=1000000"]
     run = RunDirectory.open(train(resolve("scalerl", overrides=overrides), folder).folder)
     work_s: dict[str, float] = defaultdict(float)
