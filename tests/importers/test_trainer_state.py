@@ -8,6 +8,7 @@ from scalerl.core.errors import DataError
 from scalerl.core.units import SECONDS, STEPS, TOKENS
 from scalerl.importers import Choice, list_columns, read_curves
 from tests.importers.logs import said, text
+from tests.tiny_trainer import tiny_trainer
 
 I5_HISTORY = [
     {"step": 10, "epoch": 0.5, "loss": 0.0, "reward": 0.20, "rewards/accuracy_reward/mean": 0.15, "num_tokens": 4000},
@@ -82,35 +83,14 @@ def test_another_name_will_do(tmp_path):
 
 def test_transformers_own_trainer(tmp_path):
     """A tiny Llama, evaluated after each of its three steps; what the trainer reported is what is read."""
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
     pytest.importorskip("accelerate", reason="transformers' Trainer needs accelerate")
 
     def accuracy(prediction):
         return {"accuracy": float((prediction.predictions[:, :-1].argmax(-1) == prediction.label_ids[:, 1:]).mean())}
 
-    tokens = torch.arange(64).reshape(8, 8) % 16
-    rows = [{"input_ids": row, "labels": row} for row in tokens]
-    shape = {"vocab_size": 16, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
-    trainer = transformers.Trainer(
-        model=transformers.LlamaForCausalLM(transformers.LlamaConfig(**shape)),
-        args=transformers.TrainingArguments(
-            output_dir=str(tmp_path / "run"),
-            max_steps=3,
-            eval_strategy="steps",
-            eval_steps=1,
-            save_steps=2,
-            logging_steps=1,
-            report_to=[],
-            disable_tqdm=True,
-            use_cpu=True,
-            include_num_input_tokens_seen=True,
-            per_device_train_batch_size=4,
-        ),
-        train_dataset=rows,
-        eval_dataset=rows,
-        compute_metrics=accuracy,
-    )
+    trainer = tiny_trainer(tmp_path / "run", num_rows=8, max_steps=3, save_steps=2, compute_metrics=accuracy)
     trainer.train()
     trainer.save_state()
     reported = [row for row in trainer.state.log_history if "eval_accuracy" in row]

@@ -5,12 +5,13 @@ import pytest
 from scalerl.core.errors import UsageError
 from scalerl.core.units import FLOPS, STEPS, TOKENS
 from tests.live.curves import reward
+from tests.tiny_trainer import tiny_trainer
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
 pytest.importorskip("accelerate", reason="transformers' Trainer needs accelerate")
 
-from scalerl.live import ForecastCallback  # noqa: E402  (needs transformers)
+from scalerl.live import ForecastCallback
 
 STEPS_IN_ALL = 40
 
@@ -19,29 +20,14 @@ def trained(
     callback, folder, *, metrics=lambda step: {"accuracy": reward(step, A=0.4)}, max_steps=STEPS_IN_ALL, resume=None, eval_on_start=False
 ):
     """A trainer that has run: a tiny Llama, evaluated after every step; what it is said to score is planted."""
-    tokens = torch.arange(32).reshape(4, 8) % 16
-    rows = [{"input_ids": row, "labels": row} for row in tokens]
-    shape = {"vocab_size": 16, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
-    trainer = transformers.Trainer(
-        model=transformers.LlamaForCausalLM(transformers.LlamaConfig(**shape)),
-        args=transformers.TrainingArguments(
-            output_dir=str(folder),
-            max_steps=max_steps,
-            eval_strategy="steps",
-            eval_steps=1,
-            eval_on_start=eval_on_start,
-            logging_steps=1,
-            save_steps=10,
-            report_to=[],
-            disable_tqdm=True,
-            use_cpu=True,
-            include_num_input_tokens_seen=True,
-            per_device_train_batch_size=4,
-        ),
-        train_dataset=rows,
-        eval_dataset=rows,
+    trainer = tiny_trainer(
+        folder,
+        num_rows=4,
+        max_steps=max_steps,
+        save_steps=10,
         compute_metrics=lambda _: metrics(trainer.state.global_step),
         callbacks=[callback],
+        eval_on_start=eval_on_start,
     )
     trainer.train(resume_from_checkpoint=resume)
     return trainer

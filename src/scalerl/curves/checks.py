@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scalerl.curves.levels import RHO
 from scalerl.records.curve import Curve, FloatArray
 
 _LEAST_FALL = 0.05
@@ -25,7 +26,6 @@ _MOST_DIRECTIONS = 6
 """... so many at most."""
 _USUAL_FREEDOM = 5
 """Unknowns of a law and a kink."""
-_CORRELATIONS = (0.0, 0.25, 0.5, 0.75)
 _LEAST_SD = 3e-4
 """Of a residual: finer than evaluations are, and than the quadrature."""
 _LEAST_RATIO = 7.0
@@ -98,7 +98,7 @@ def _best_regression(residuals: FloatArray, columns: FloatArray) -> tuple[float,
     """The largest log likelihood over AR(1) correlations of a regression on `columns`, up to a constant, and its last coefficient."""
     n = residuals.size
     found = []
-    for rho in _CORRELATIONS:
+    for rho in RHO.ravel().tolist():
         table = np.column_stack([columns, residuals])
         white = table - rho * np.vstack([np.zeros_like(table[:1]), table[:-1]])
         white[0] *= math.sqrt(1.0 - rho**2)

@@ -339,9 +339,10 @@ def _doubts(found: Posterior, selection: Selection) -> tuple[str, ...]:
         doubts.append(
             "A is not bounded above by these points: more than half of the climb may lie beyond the last one; train on, or give R0."
         )
-    points, residuals = found.points, _residuals(found)
-    compute = found.points.first_compute * np.exp(points.log_compute)
-    if change := late_change(residuals, found.thinned.mean(points.log_compute), compute):
+    points = found.points
+    means = found.thinned.mean(points.log_compute)
+    residuals = points.reward - means.mean(axis=0)
+    if change := late_change(residuals, means, np.exp(points.log_compute)):
         course = "fall" if change < 0.0 else "rise"
         doubts.append(
             f"The late residuals {course} (twice the log likelihood ratio of a kink: {abs(change):.0f}):"
