@@ -15,6 +15,7 @@ from scipy.optimize import curve_fit
 from scalerl.core.errors import UnknownNameError, UsageError
 from scalerl.core.units import DEVICE_HOURS, FLOPS, STEPS
 from scalerl.curves import Status, fit
+from scalerl.curves.laws.sigmoid import Sigmoid
 from scalerl.importers import read_curves
 from scalerl.records.curve import Curve
 
@@ -207,6 +208,11 @@ def test_F3_the_answer_scales_with_the_units(log_compute, reward, shift, seed):
     assert other.forecasts[0].mean == pytest.approx(shift + reward * plain.forecasts[0].mean, rel=1e-3)
 
 
+def test_compute_of_a_hundred_decades_has_an_answer():
+    answer = fit(Curve.of("wide", STEPS, [0.0, *10.0 ** np.linspace(-49, 50, 7)], [0.1, 0.1, 0.1, 0.12, 0.3, 0.5, 0.55, 0.56]), at=(1e60,))
+    assert 0.45 < answer.forecasts[0].low <= answer.forecasts[0].high < 0.65
+
+
 def test_intervals_widen_with_the_level_and_nothing_else_changes():
     curve = noisy(np.random.default_rng(5))
     answers = [fit(curve, r0=0.3, level=level, at=(1_000,)) for level in (0.5, 0.8, 0.9, 0.95, 0.99)]
@@ -250,10 +256,25 @@ def test_many_trials_narrow_the_answer():
 
 
 def test_binomial_noise_is_no_floor():
-    # Held-out prompts are fixed, so real scatter may lie far below the binomial's .035 of 200 trials.
+    # Held-out prompts are fixed, so real scatter may lie far below the binomial's .09 of 30 trials.
     curve = noisy(np.random.default_rng(8), noise=0.001, n=40)
-    A = fit(Curve.of("planted", STEPS, curve.compute, curve.reward, trials=[200] * len(curve)), r0=0.3, at=(1_000,))
-    assert A.forecasts[0].high - A.forecasts[0].low < 2 * 1.645 * 0.035
+
+    def width(trials):
+        counted = None if trials is None else [trials] * len(curve)
+        answer = fit(Curve.of("planted", STEPS, curve.compute, curve.reward, trials=counted), r0=0.3, at=(1_000,))
+        return answer.forecasts[0].high - answer.forecasts[0].low
+
+    assert width(30) == pytest.approx(width(200), rel=0.05)
+    assert width(30) < 3 * width(None)
+    assert width(30) < 2 * 1.645 * 0.01
+
+
+def test_binomial_noise_is_a_ceiling():
+    # With 64,000 trials a point cannot be off by the .006 that is usual where trials are unknown.
+    curve = noisy(np.random.default_rng(8), noise=0.0005, n=12)
+    unknown = fit(curve, r0=0.3).parameters["A"]
+    counted = fit(Curve.of("planted", STEPS, curve.compute, curve.reward, trials=[64_000] * 12), r0=0.3).parameters["A"]
+    assert counted.high - counted.low < 0.7 * (unknown.high - unknown.low)
 
 
 def test_a_late_decline_is_told():
@@ -263,13 +284,31 @@ def test_a_late_decline_is_told():
     assert any("residuals fall" in doubt for doubt in answer.doubts)
 
 
-def test_an_early_phase_in_the_window_is_told():
-    compute = np.geomspace(1.0, 400.0, 40)
+def two_phases(rng, *, last=400.0):
+    compute = np.geomspace(1.0, last, 40)
     early = 0.25 * -np.expm1(-compute / 2.0)
-    rng = np.random.default_rng(10)
     reward = 0.1 + early + sigmoid(compute, R0=0.0, A=0.3, B=2.5, C_mid=80.0) + rng.normal(0.0, 0.003, 40)
-    answer = fit(Curve.of("two phases", STEPS, [0.0, *compute], [0.1, *reward]))
-    assert any("early phase" in doubt for doubt in answer.doubts)
+    return Curve.of("two phases", STEPS, [0.0, *compute], [0.1, *reward])
+
+
+def test_an_early_phase_in_the_window_is_told():
+    curve = two_phases(np.random.default_rng(10))
+    one_regime, both = fit(curve, law=Sigmoid(early_phase=0.0)), fit(curve)
+    assert any("A moves" in doubt and "early phase" in doubt for doubt in one_regime.doubts)
+    assert any("a fast early rise to 0.34" in warning for warning in both.warnings)
+    assert both.doubts == ()
+
+
+def test_an_early_fall_is_called_one():
+    compute = np.geomspace(1.0, 400.0, 40)
+    reward = 0.4 - 0.25 * -np.expm1(-compute / 2.0) + sigmoid(compute, R0=0.0, A=0.5, B=2.5, C_mid=80.0)
+    answer = fit(Curve.of("dip", STEPS, [0.0, *compute], [0.4, *reward + np.random.default_rng(3).normal(0.0, 0.003, 40)]))
+    assert any("a fast early fall to 0.15" in warning for warning in answer.warnings)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_right_answers_of_two_phases_are_not_doubted_for_their_window(seed):
+    assert not any("A moves" in doubt for doubt in fit(two_phases(np.random.default_rng(100 + seed))).doubts)
 
 
 def test_R0_above_some_rewards_is_told():
@@ -285,6 +324,62 @@ def test_R0_that_the_rewards_contradict_is_not_used(r0):
     assert answer.status is Status.OK
     assert answer.parameters["A"].value == pytest.approx(0.6, abs=0.02)
     assert answer.parameters["R0"].source == "fitted"
+
+
+def test_a_measured_R0_comes_back_where_the_given_one_is_contradicted():
+    curve = noisy(np.random.default_rng(11))
+    answer = fit(Curve.of("measured", STEPS, [0.0, *curve.compute], [0.3, *curve.reward]), r0=0.99)
+    assert answer.parameters["R0"].source == "measured"
+    assert answer.parameters["R0"].value == pytest.approx(0.3, abs=0.02)
+    assert any("R0 = 0.99 lies above the first rewards" in doubt for doubt in answer.doubts)
+
+
+def test_a_free_R0_is_free_of_the_point_at_zero_compute():
+    curve = noisy(np.random.default_rng(11))
+    answer = fit(Curve.of("misplaced", STEPS, [0.0, *curve.compute], [0.05, *curve.reward]), r0="free")
+    assert answer.parameters["A"] == fit(curve, r0="free").parameters["A"]
+    assert any("point at zero compute" in warning and "left out" in warning for warning in answer.warnings)
+
+
+def test_flat_answers_are_doubted_too():
+    rng = np.random.default_rng(4)
+    level = Curve.of("level", STEPS, np.arange(1.0, 6.0), 0.3 + rng.normal(0.0, 0.003, 5))
+    answer = fit(level, r0=0.5)
+    assert answer.status is Status.FLAT
+    assert any("R0 was given above some of the rewards" in doubt for doubt in answer.doubts)
+    late = 0.6 - 0.03 * np.clip((np.arange(40) - 28) / 12, 0, 1) + rng.normal(0.0, 0.001, 40)
+    assert any("residuals fall" in doubt for doubt in fit(Curve.of("late", STEPS, np.arange(1.0, 41.0), late), law="constant").doubts)
+
+
+def test_the_criterion_of_every_law_is_of_all_points():
+    curve = noisy(np.random.default_rng(5), n=30)
+    whole = Curve.of("with base", STEPS, [0.0, 0.0, *curve.compute], [0.29, 0.31, *curve.reward])
+    power = next(one for one in fit(whole).alternatives if one.law == "power")
+    alone = next(one for one in fit(curve, r0="free").alternatives if one.law == "power")
+    # Two points more, whose own level leaves squares of .0002, and one unknown more.
+    (n, k), squares = (30, 4), 30 * np.exp((alone.aicc - 8 - 40 / 25) / 30)
+    expected = (n + 2) * np.log((squares + 0.0002) / (n + 2)) + 2 * (k + 1) + 2 * (k + 1) * (k + 2) / (n + 2 - k - 2)
+    assert power.aicc == pytest.approx(expected, abs=1e-6)
+    assert fit(whole, law="power").best.aicc == pytest.approx(power.aicc)
+
+
+def test_whether_a_level_was_reached_does_not_hang_on_the_law():
+    curve = Curve.of("saturated", STEPS, [0.0, *np.arange(5.0, 15.0)], [0.2, *FLAT.reward])
+    assert {law: fit(curve, law=law).status for law in ("sigmoid", "power", "exponential")} == dict.fromkeys(
+        ("sigmoid", "power", "exponential"), Status.SATURATED
+    )
+
+
+def test_a_wide_interval_and_an_unfinished_climb_are_told_apart():
+    def climb(last, *, C_mid, noise):
+        compute = np.geomspace(1.0, last, 10)
+        reward = sigmoid(compute, R0=0.05, A=0.7, B=2.0, C_mid=C_mid) + np.random.default_rng(0).normal(0.0, noise, 10)
+        return fit(Curve.of("climb", STEPS, compute, np.clip(reward, 0.0, 1.0)))
+
+    wide, unfinished = climb(1e6, C_mid=10.0, noise=0.15), climb(200.0, C_mid=200.0, noise=0.003)
+    assert wide.status is unfinished.status is Status.NOT_IDENTIFIED
+    assert any("beyond the last one" in doubt for doubt in unfinished.doubts)
+    assert any("its 90 % interval spans 0.28 of the reward's range" in doubt for doubt in wide.doubts)
 
 
 def test_a_lone_spike_after_a_collapse_is_no_peak():

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from scalerl.core.errors import UsageError
 from scalerl.core.units import STEPS
 from scalerl.curves import Law, Parameter, Status, fit
 from scalerl.curves.laws.sigmoid import Sigmoid
@@ -57,3 +58,39 @@ def test_a_law_takes_settings():
     weak, strong = Sigmoid(B_log_sd=1.0), Sigmoid(B_centre=5.0, B_log_sd=0.05)
     curve = Curve.of("short", STEPS, [1, 2, 3, 4, 5, 6], [0.30, 0.33, 0.37, 0.40, 0.42, 0.45])
     assert fit(curve, law=strong, r0=0.25).parameters["B"].low > fit(curve, law=weak, r0=0.25).parameters["B"].low
+
+
+class Rigid(HalfLife):
+    """Four unknowns that bend, and none of them compute."""
+
+    num: int = 4
+
+    def parameters(self, log_last):
+        return tuple(Parameter(f"p{one}", -1.0, 1.0) for one in range(self.num))
+
+    def progress(self, log_compute, *log_parameters):
+        return -np.expm1(-np.exp(log_compute - sum(log_parameters)))
+
+
+SHORT = Curve.of("short", STEPS, [1, 2, 3, 4, 5, 6, 7, 8], [0.30, 0.33, 0.37, 0.40, 0.42, 0.45, 0.46, 0.48])
+
+
+def test_a_law_of_too_many_unknowns_is_refused_in_a_sentence():
+    with pytest.raises(UsageError, match="4 nonlinear parameters are more than boxes can cover"):
+        fit(SHORT, law=Rigid())
+
+
+def test_an_early_phase_needs_no_compute_among_the_unknowns_of_the_law():
+    class Early(Rigid):
+        num: int = 1
+
+        def chance_of_early_phase(self):
+            return 0.5
+
+    assert fit(SHORT, law=Early()).best.early_phase is not None
+
+
+@pytest.mark.parametrize("wrong", [{"B_centre": 0.0}, {"B_log_sd": 0.0}, {"B_range": (2.0, 1.0)}, {"B_range": (0.0, 1.0)}])
+def test_settings_that_make_no_law_are_refused(wrong):
+    with pytest.raises(ValueError, match="B_"):
+        Sigmoid(**wrong)

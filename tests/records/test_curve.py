@@ -41,6 +41,8 @@ def test_a_window_keeps_the_points_inside_and_everything_else():
         ([-1], [0.1], {}, "compute is negative"),
         ([1], [np.nan], {}, "pass rate holds something else than finite numbers"),
         ([np.inf], [0.1], {}, "compute holds something else"),
+        ([1e-60, 1e60], [0.1, 0.2], {}, r"compute spans 1e-60 \.\. 1e\+60, as no run does"),
+        ([1e300], [0.1], {}, "as no run does"),
         (["a"], [0.1], {}, "compute is not a column of numbers"),
         ([[1]], [0.1], {}, "compute holds something else"),
         ([1], [1.5], {}, r"rewards span 1\.5 \.\. 1\.5, outside 0 \.\. 1; give the least and the largest"),

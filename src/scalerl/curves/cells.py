@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from scalerl.core.errors import UsageError
 from scalerl.curves.laws import Parameter
 from scalerl.curves.levels import Levels, log_sum
 from scalerl.records.curve import FloatArray
@@ -121,6 +122,12 @@ def _num_halvings(draws: FloatArray, *, num_axes: int) -> NDArray[np.intp]:
 
 def _tiling(parameters: Sequence[Parameter]) -> tuple[FloatArray, FloatArray]:
     """Centres and half edges of the first grid."""
+    if len(parameters) not in _FIRST_GRID:
+        raise UsageError(
+            f"{len(parameters)} nonlinear parameters are more than boxes can cover",
+            where=", ".join(parameter.name for parameter in parameters),
+            remedy=f"give the law at most {max(_FIRST_GRID)}, the c of an early phase included",
+        )
     low, high = np.array([(parameter.log_low, parameter.log_high) for parameter in parameters]).reshape(-1, 2).T
     offsets, half = lattice(_FIRST_GRID[len(parameters)])
     half = np.broadcast_to(half * 0.5 * (high - low), offsets.shape)

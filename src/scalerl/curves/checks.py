@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scalerl.curves.levels import RHO
+from scalerl.curves.points import noise_sd
 from scalerl.records.curve import Curve, FloatArray
 
 _LEAST_FALL = 0.05
@@ -59,14 +60,6 @@ class Collapse:
         first = int(np.argmax(smooth))
         peak = first + int(np.argmax(reward[first : first + 3]))
         return Collapse(float(curve.compute[peak]), float(reward[peak]), float(reward[-1]))
-
-
-def noise_sd(reward: FloatArray) -> float:
-    """Robust standard deviation of the noise of three and more rewards in order.
-
-    Second differences are free of any smooth trend, and their median is not moved by a fall.
-    """
-    return float(np.median(np.abs(np.diff(reward, 2)))) / (0.6745 * math.sqrt(6.0))
 
 
 def late_change(residuals: FloatArray, means: FloatArray, compute: FloatArray) -> float:

@@ -117,23 +117,25 @@ def _answer(law: Law, selection: Selection, blank: Fit) -> Fit:
 
 def _too_few_for(law: Law, selection: Selection) -> str | None:
     """A sentence if the points are fewer than the law's unknowns and one more."""
-    num_unknowns = len(law.parameters(1.0)) + (1 if selection.R0 is not None else 2)
-    if selection.num_distinct > num_unknowns and selection.num_positive >= 2:
+    num_levels = 1 if law.start == "R0" and selection.R0 is not None else 2
+    num_unknowns = len(law.parameters(1.0)) + num_levels
+    num_amounts = selection.num_distinct if law.reaches_zero else selection.num_positive
+    if num_amounts > num_unknowns and selection.num_positive >= 2:
         return None
-    return f"{counted(selection.num_distinct, 'different amount')} of compute: too few for a law with {num_unknowns} unknowns."
+    return f"{counted(num_amounts, 'different amount')} of compute: too few for a law with {num_unknowns} unknowns."
 
 
 def _fitted(law: Law, selection: Selection, blank: Fit) -> Fit:
     """`blank` with the answer for points that do not collapse."""
     points = Points.of(selection.curve, R0=selection.R0)
-    points = points if law.reaches_zero else points.positive()
     found, constant = posterior(law, points), posterior(Constant(), points)
     others = [posterior(other, points, num_draws=_FEW_DRAWS) for other in _OTHERS if type(other) is not type(law)]
-    as_fit = partial(_law_fit, R0_source=selection.R0_source, level=blank.level)
+    as_fit = partial(_law_fit, points=points, R0_source=selection.R0_source, level=blank.level)
     best, beside = as_fit(found), [as_fit(other) for other in others]
     if isinstance(law, Constant):
-        return replace(blank, status=Status.FLAT, best=best, alternatives=tuple(beside), doubts=(*blank.doubts, *_outdone(best, beside)))
-    if _is_flat(found, constant):
+        doubts = (*blank.doubts, *_outdone(best, beside), *_doubts_of_residuals(found))
+        return replace(blank, status=Status.FLAT, best=best, alternatives=tuple(beside), doubts=doubts)
+    if _is_flat(found):
         sentence = "A constant explains the points better: the forecast holds their level, and the climb is not identified."
         return replace(
             blank,
@@ -141,6 +143,7 @@ def _fitted(law: Law, selection: Selection, blank: Fit) -> Fit:
             best=_with_unknown(as_fit(constant), found),
             alternatives=(best, *beside),
             warnings=(*blank.warnings, sentence),
+            doubts=(*blank.doubts, *_doubts_of_residuals(constant)),
         )
     beside.append(as_fit(constant))
     return replace(
@@ -149,17 +152,25 @@ def _fitted(law: Law, selection: Selection, blank: Fit) -> Fit:
         best=best,
         alternatives=tuple(beside),
         warnings=(*blank.warnings, *_phase_told(best, selection)),
-        doubts=(*blank.doubts, *_outdone(best, beside), *_doubts(found, selection)),
+        doubts=(
+            *blank.doubts,
+            *_outdone(best, beside),
+            *_doubts_of_ceiling(found),
+            *_doubts_of_residuals(found),
+            *_doubts_of_window(found, selection),
+        ),
     )
 
 
 def _phase_told(best: LawFit, selection: Selection) -> tuple[str, ...]:
     """A sentence where a fast early phase is likelier than not."""
     phase = best.early_phase
-    if phase is None or phase.probability < _LIKELIER or phase.R1.value is None or phase.c.value is None:
+    if phase is None or phase.probability < _LIKELIER:
         return ()
-    rise = f"a fast early rise to {format_number(phase.R1.value)} (on a scale of {selection.amount(phase.c.value)})"
-    return (f"With probability {phase.probability:.2f} {rise} comes before the climb: B and C_mid are those of the climb after it.",)
+    to = "" if phase.R1.value is None else f" to {format_number(phase.R1.value)}"
+    scale = "" if phase.c.value is None else f" (on a scale of {selection.amount(phase.c.value)})"
+    told = f"a fast early {'rise' if phase.is_rise else 'fall'}{to}{scale}"
+    return (f"With probability {phase.probability:.2f} {told} comes before the climb: B and C_mid are those of the climb after it.",)
 
 
 def _outdone(best: LawFit, others: list[LawFit]) -> tuple[str, ...]:
@@ -170,16 +181,21 @@ def _outdone(best: LawFit, others: list[LawFit]) -> tuple[str, ...]:
 
 def ceiling_is_bounded(found: Posterior) -> bool:
     """Whether the points bound A above: half of the climb very likely lies behind and A is known to .20, or A is known to .06 anyway."""
-    unseen = np.mean(found.progress(np.array([found.points.log_last])) < _LEAST_CLIMB_SEEN)
-    return _width(found.A) <= (_WIDEST if unseen <= _CLIMB_UNSEEN else _NARROW)
+    return _width(found.A) <= (_WIDEST if _climb_is_seen(found) else _NARROW)
 
 
-def _is_flat(found: Posterior, constant: Posterior) -> bool:
+def _climb_is_seen(found: Posterior) -> bool:
+    """Whether half of the climb very likely lies behind the last point."""
+    return bool(np.mean(found.progress(np.array([found.points.log_last])) < _LEAST_CLIMB_SEEN) <= _CLIMB_UNSEEN)
+
+
+def _is_flat(found: Posterior) -> bool:
     """Whether the climb of `found` is not worth its parameters, by its evidence or by the Bayesian information criterion.
 
     The evidence knows of correlated noise, but at rewards near 0 it takes any late climb for likely; the criterion asks
-    for one among the points.
+    for one among the points. A law that leaves points at zero compute out is set beside a constant that does so too.
     """
+    constant = posterior(Constant(), found.points, num_draws=_FEW_DRAWS)
     n, level = len(found.points), constant.plain
     criteria = [n * math.log(max(one.optimum.squares, sys.float_info.min)) + one.num_free * math.log(n) for one in found.found]
     of_level = n * math.log(max(level.optimum.squares, sys.float_info.min)) + level.num_free * math.log(n)
@@ -212,7 +228,8 @@ def _has_climbed(constant: Posterior) -> bool:
     return bool(known and np.quantile(constant.A - constant.start, 0.05) > np.quantile(np.abs(constant.noise), 0.9))
 
 
-def _law_fit(found: Posterior, *, R0_source: str, level: float) -> LawFit:
+def _law_fit(found: Posterior, *, points: Points, R0_source: str, level: float) -> LawFit:
+    criterion = _aicc(found, points)
     points, law = found.points, found.law
     low, high = points.bounds
     bounded = ceiling_is_bounded(found)
@@ -220,7 +237,7 @@ def _law_fit(found: Posterior, *, R0_source: str, level: float) -> LawFit:
         law.start: _estimate(
             points.to_reward(found.R0),
             level=level,
-            identified=_width(found.R0) < _PRIOR_SHARE * 0.9 * float(np.median(found.A)),
+            identified=_is_known_level(found.R0, found.A),
             source=R0_source if law.start == "R0" else "fitted",
         ),
         "A": _estimate(points.to_reward(found.A), level=level, identified=bounded),
@@ -234,13 +251,21 @@ def _law_fit(found: Posterior, *, R0_source: str, level: float) -> LawFit:
         law=law.name(),
         parameters=estimates,
         rmse=(high - low) * float(np.sqrt(np.mean(_residuals(found) ** 2))),
-        aicc=min(aicc(one.optimum.squares, num_points=len(points), num_free=one.num_free) for one in found.found),
+        aicc=criterion,
         solve=partial(_least_squares, found),
         predict=partial(found.band, level=level),
         sample=partial(_draws, found),
         sample_given_A=partial(_draws_given, found),
         early_phase=_early_phase(found, level=level),
     )
+
+
+def _aicc(found: Posterior, points: Points) -> float:
+    """The criterion on all `points`, of the better of the law's regimes: points that a law leaves out have a level of their own."""
+    num_apart = len(points) - len(found.points)
+    reward, weight = points.reward[:num_apart], 1.0 / points.variance[:num_apart]
+    squares = float(np.sum(weight * (reward - np.average(reward, weights=weight)) ** 2)) if num_apart else 0.0
+    return min(aicc(one.optimum.squares + squares, num_points=len(points), num_free=one.num_free + bool(num_apart)) for one in found.found)
 
 
 def _draws(found: Posterior) -> Draws:
@@ -269,10 +294,17 @@ def _early_phase(found: Posterior, *, level: float) -> EarlyPhase | None:
     points = found.points
     for part in found.parts:
         if part.regime.has_early_phase:
+            log_c, of_c = part.log_parameters[:, -1], part.regime.parameters[-1]
             return EarlyPhase(
                 probability=found.early_phase,
-                R1=_estimate(points.to_reward(part.start), level=level, identified=True),
-                c=_estimate(np.exp(part.log_parameters[:, -1]) * points.first_compute, level=level, identified=True, unit="compute"),
+                R1=_estimate(points.to_reward(part.start), level=level, identified=_is_known_level(part.start, part.A)),
+                c=_estimate(
+                    np.exp(log_c) * points.first_compute,
+                    level=level,
+                    identified=_width(log_c) < _PRIOR_SHARE * of_c.log_width,
+                    unit="compute",
+                ),
+                is_rise=bool(np.median(part.start - part.R0) > 0.0),
             )
     return None
 
@@ -311,6 +343,11 @@ def _estimate(
     return Estimate(median if identified else None, low, high, identified=identified, source=source, unit=unit)
 
 
+def _is_known_level(level: FloatArray, A: FloatArray) -> bool:
+    """Whether the points say anything of a level below A."""
+    return _width(level) < _PRIOR_SHARE * 0.9 * float(np.median(A))
+
+
 def _width(draws: FloatArray) -> float:
     """Width of the 90 % interval: whether a parameter is identified does not hang on the level asked for."""
     low, _, high = _central(draws, 0.9)
@@ -332,13 +369,21 @@ def _with_unknown(constant: LawFit, asked: Posterior) -> LawFit:
     return replace(constant, parameters={**constant.parameters, **unknown})
 
 
-def _doubts(found: Posterior, selection: Selection) -> tuple[str, ...]:
-    """What a reader should know before believing the answer, in sentences."""
-    doubts = []
-    if not ceiling_is_bounded(found):
-        doubts.append(
-            "A is not bounded above by these points: more than half of the climb may lie beyond the last one; train on, or give R0."
+def _doubts_of_ceiling(found: Posterior) -> tuple[str, ...]:
+    """A sentence where the points do not bound A."""
+    if ceiling_is_bounded(found):
+        return ()
+    if _climb_is_seen(found):
+        return (
+            f"A is not bounded above by these points: its 90 % interval spans {_width(found.A):.2f} of the reward's range;"
+            " train on, evaluate more often, or give R0.",
         )
+    return ("A is not bounded above by these points: more than half of the climb may lie beyond the last one; train on, or give R0.",)
+
+
+def _doubts_of_residuals(found: Posterior) -> tuple[str, ...]:
+    """Sentences on what the law misses: a late change, and rewards below an R0 that was given."""
+    doubts = []
     points = found.points
     means = found.thinned.mean(points.log_compute)
     residuals = points.reward - means.mean(axis=0)
@@ -350,23 +395,21 @@ def _doubts(found: Posterior, selection: Selection) -> tuple[str, ...]:
         )
     if points.R0 is not None and points.reward.min() + 3.0 * float(residuals.std()) < points.R0:
         doubts.append("R0 was given above some of the rewards: no law that climbs from there can fit them.")
-    if moved := _moved_ceiling(found, selection):
-        doubts.append(moved)
     return tuple(doubts)
 
 
-def _moved_ceiling(found: Posterior, selection: Selection) -> str | None:
+def _doubts_of_window(found: Posterior, selection: Selection) -> tuple[str, ...]:
     """A sentence if A leaves its 90 % interval when the first quarter of the compute, at most half of the points, is dropped."""
     positive = selection.positive().compute
     cut = min(0.25 * float(positive[-1]), float(np.median(positive)))
     if min(np.count_nonzero(positive <= cut), np.count_nonzero(positive > cut) - _LEAST_LATER) < 2:
-        return None
-    later = plain_posterior(found.law, Points.of(selection.after(cut).curve, R0=selection.R0), num_draws=_FEW_DRAWS)
+        return ()
+    later = plain_posterior(found.law, Points.of(selection.after(cut).curve), num_draws=_FEW_DRAWS)
     low, A, high = _central(found.points.to_reward(found.A), 0.9)
     later_low, later_A, later_high = _central(later.points.to_reward(later.A), 0.9)
     if low <= later_A <= high or later_low <= A <= later_high:
-        return None
+        return ()
     return (
         f"A moves from {format_number(A)} to {format_number(later_A)} when the points up to {selection.amount(cut)} are dropped:"
-        " a fast early phase may be mixed in; compare windows with --window."
+        " a fast early phase may be mixed in; compare windows with --window.",
     )

@@ -33,7 +33,8 @@ _PRECISION = np.hstack([1.0 + RHO**2, -RHO, -(RHO**2)])
 """The AR(1) precision for each correlation, innovations of variance 1: its weights of the sums of products of equal
 points, of neighbours, and of the two ends alone."""
 _R0_CENTRE, _R0_SD = 0.25, 0.29
-"""Prior of an R0 that an early phase has left behind: about where base models stand, and all but flat."""
+"""Normal prior of an R0 that an early phase has left behind: about where base models stand, and all but flat. Its width is in
+units of the noise, so that R0 can be projected out: this wide where the noise is what it seems before any law is known."""
 _LOG_DROP = 7.0
 """Values of A span where the likelihood is above exp(-7) of its peak."""
 _TINY = 1e-12
@@ -117,7 +118,7 @@ class Observed:
             precise_y=precise_y,
             yy=precise_y @ y[:, np.newaxis],
             R0_centre=_R0_CENTRE if is_left_behind else floor,
-            R0_weight=(points.noise_sd / _R0_SD) ** 2 if is_left_behind else math.inf,
+            R0_weight=(points.rough_sd / _R0_SD) ** 2 if is_left_behind else math.inf,
             fixed_start=None if has_early_phase else given_R0,
             floor=floor,
             log_prior=np.log(_RHO_PRIOR * np.sqrt(1.0 - RHO**2) / (1.0 - floor)),

@@ -27,7 +27,7 @@ _MOST_OF_LAST = 8.0
 _LEAST_WIDTH = 0.1
 """Of the range of log c, where all points lie close together."""
 _LEAST_RATIO = 4.0
-"""It is early: its compute is less than a quarter of the law's own."""
+"""It is early: its compute is less than a quarter of any of the law's own."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,9 +66,8 @@ class Regime:
         """(m,) whether the early phase is early beside the law's own compute, for log parameters (m, d)."""
         if not self.has_early_phase:
             return np.ones(len(log_parameters), dtype=np.bool_)
-        own = next(axis for axis, parameter in enumerate(self.parameters) if parameter.is_compute)
-        early: NDArray[np.bool_] = log_parameters[:, -1] < log_parameters[:, own] - math.log(_LEAST_RATIO)
-        return early
+        own = [axis for axis, parameter in enumerate(self.parameters[:-1]) if parameter.is_compute]
+        return np.asarray((log_parameters[:, -1:] < log_parameters[:, own] - math.log(_LEAST_RATIO)).all(axis=1))
 
     def course(self, log_compute: FloatArray, log_parameters: FloatArray) -> Course:
         """E and S at `log_compute` (n,), for log parameters (m, d)."""

@@ -28,8 +28,8 @@ class Status(StrEnum):
     OK = "ok", "The ceiling is bounded by the points."
     FLAT = "flat", "No improvement with compute can be told from noise."
     SATURATED = "saturated", "The curve had reached its ceiling before the first points: the ceiling is known, the climb is not."
-    NOT_IDENTIFIED = "not_identified", "The ceiling is not bounded above by these points: the climb has not bent enough yet."
-    COLLAPSED = "collapsed", "The reward rose to a peak and fell: no ceiling follows from the whole series."
+    NOT_IDENTIFIED = "not_identified", "The ceiling is not bounded above by these points."
+    COLLAPSED = "collapsed", "The reward fell from its peak: no ceiling follows from the whole series."
     TOO_FEW_POINTS = "too_few_points", "There are fewer points than a law has freedom."
 
     meaning: str
@@ -99,11 +99,13 @@ class Draws:
 
 @dataclass(frozen=True, slots=True)
 class EarlyPhase:
-    """A fast rise from R0 to R1 before the climb that the law describes: mean = R0 (1 - E) + R1 (E - S) + A S, E = 1 - exp(-C / c)."""
+    """A fast change from R0 to R1 before the climb that the law describes: mean = R0 (1 - E) + R1 (E - S) + A S, E = 1 - exp(-C / c)."""
 
     probability: float
     R1: Estimate
     c: Estimate
+    is_rise: bool
+    """Whether R1 lies above R0 more likely than not."""
 
     def to_dict(self) -> dict[str, Any]:
         """Its entry of `scalerl fit --json`."""
@@ -119,7 +121,8 @@ class LawFit:
     rmse: float
     """Root mean square of the residuals about the posterior mean, in the unit of the reward."""
     aicc: float
-    """Small-sample Akaike criterion of the best point of the law: lower is better."""
+    """Small-sample Akaike criterion, lower is better, of the law's best point, after an early phase where that makes it lower;
+    points at zero compute that the law leaves out count as explained by a level of their own."""
     solve: Callable[[], Mapping[str, float]] = field(repr=False)
     """Finds `least_squares`."""
     predict: Callable[[FloatArray], Band] = field(repr=False)

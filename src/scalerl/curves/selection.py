@@ -8,7 +8,7 @@ import numpy as np
 
 from scalerl.core.errors import UsageError
 from scalerl.core.units import counted, format_number
-from scalerl.curves.checks import noise_sd
+from scalerl.curves.points import noise_sd
 from scalerl.records.curve import Curve
 
 _FEWEST_TO_CONTRADICT = 6
@@ -38,8 +38,8 @@ class Selection:
     def of(curve: Curve, *, r0: str | float, window: tuple[float, float] | None) -> Selection:
         """Choose points and start level.
 
-        `r0` is `measured` (by the points at zero compute, which enter wherever the window begins), `free`, or a number
-        in the unit of the log, which then stands for the points at zero compute.
+        `r0` is `measured` (by the points at zero compute, which enter wherever the window begins), `free` (of those points
+        too), or a number in the unit of the log, which then stands for them.
 
         Raises:
             UsageError: `r0` is another word or out of bounds, or the window is empty.
@@ -68,6 +68,9 @@ class Selection:
             )
         elif r0 == "free":
             warnings.append("R0 is free: B and C_mid lean on that more than A does.")
+            if (at_zero & in_window).any():
+                warnings.append("The point at zero compute, which would measure R0, was left out.")
+            chosen = in_window & ~at_zero
         else:
             raise UsageError(f"'{r0}' says nothing of R0", where="--r0", remedy="write measured, free or a number")
         if outside := int(np.count_nonzero(~chosen & ~in_window)):
@@ -75,24 +78,24 @@ class Selection:
         inside = curve.compute[chosen & in_window]
         span = (float(inside[0]), float(inside[-1])) if inside.size else (low, low)
         selected = Selection(curve.at(chosen), span, window is not None, R0, source, tuple(warnings))
-        return selected._without_contradiction()
+        if contradiction := selected._contradiction():
+            return replace(Selection.of(curve, r0="measured", window=window), doubts=(contradiction,))
+        return selected
 
-    def _without_contradiction(self) -> Selection:
-        """A start level that was given far above the first rewards is left free, and that is doubtful: no law climbs from there."""
+    def _contradiction(self) -> str | None:
+        """A sentence if the start level was given far above the first rewards: no law climbs from there."""
         reward = self.curve.reward
         if self.R0 is None or reward.size < _FEWEST_TO_CONTRADICT:
-            return self
+            return None
         low, high = self.curve.bounds
         begin = float(np.median(reward[: max(reward.size // 4, 3)]))
         if self.R0 - begin <= max(_LEAST_CONTRADICTION * (high - low), 5.0 * noise_sd(reward)):
-            return self
-        sentence = f"R0 = {self.R0:g} lies above the first rewards, about {format_number(begin)}: it was not used, and R0 is free."
-        return replace(self, R0=None, R0_source="fitted", doubts=(sentence,))
+            return None
+        return f"R0 = {self.R0:g} lies above the first rewards, about {format_number(begin)}: it was not used."
 
     def after(self, compute: float) -> Selection:
-        """Without the points of positive compute up to `compute`."""
-        kept = (self.curve.compute == 0.0) | (self.curve.compute > compute)
-        return replace(self, curve=self.curve.at(kept))
+        """The points beyond `compute`, with R0 free: what came before it may be another regime, which alone knew R0."""
+        return replace(self, curve=self.curve.at(self.curve.compute > compute), R0=None, R0_source="fitted")
 
     def until(self, compute: float) -> Selection:
         """Without the points beyond `compute`."""

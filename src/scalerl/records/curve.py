@@ -12,6 +12,8 @@ from scalerl.core.units import Axis
 
 FloatArray = NDArray[np.float64]
 
+_LARGEST_COMPUTE, _LARGEST_RANGE = 1e200, 1e100
+"""No run spends more, in any unit, or has its first evaluation at so small a share of its last: such a column holds something else."""
 _GIVE_BOUNDS = "give the least and the largest reward that the grader can give"
 
 
@@ -105,6 +107,10 @@ def _check(curve: Curve, where: str) -> None:
         return
     if curve.compute.min() < 0.0:
         raise DataError(f"compute is negative ({curve.compute.min():g})", where=where, remedy="choose another column for compute")
+    positive = curve.compute[curve.compute > 0.0]
+    if positive.size and (positive.max() > _LARGEST_COMPUTE or positive.max() > _LARGEST_RANGE * positive.min()):
+        span = f"{positive.min():g} .. {positive.max():g}"
+        raise DataError(f"compute spans {span}, as no run does", where=where, remedy="choose another column for compute")
     if curve.trials is not None and curve.trials.min() <= 0.0:
         raise DataError("a point has no graded completions", where=where, remedy="leave such points out")
     least, largest = curve.reward.min(), curve.reward.max()

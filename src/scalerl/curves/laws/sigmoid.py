@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, PositiveFloat, model_validator
 from scipy.special import expit
 
 from scalerl.curves.laws import Law, Parameter
@@ -15,12 +16,21 @@ from scalerl.records.curve import FloatArray
 class Sigmoid(Law):
     """Half of the gain is reached at C_mid; the larger B, the faster the ceiling is approached."""
 
-    B_centre: float = 2.0
+    B_centre: float = Field(default=2.0, gt=0.0)
     """Median of the prior of B: printed fits of 8B models lie between 1.1 and 5, most near 2."""
-    B_log_sd: float = 0.5
+    B_log_sd: float = Field(default=0.5, gt=0.0)
     """Standard deviation of log B."""
+    B_range: tuple[PositiveFloat, PositiveFloat] = (0.3, 8.0)
+    """B lies between these: below the first a climb takes more decades of compute than any log has."""
     early_phase: float = Field(default=0.65, ge=0.0, lt=1.0)
     """Prior probability that a fast early phase comes before the climb; 0 fits one regime alone."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        low, high = self.B_range
+        if not low < high:
+            raise ValueError(f"B_range {low:g} .. {high:g} is empty: give the smaller exponent first")
+        return self
 
     def chance_of_early_phase(self) -> float:
         """As set."""
@@ -28,9 +38,10 @@ class Sigmoid(Law):
 
     def parameters(self, log_last: float) -> tuple[Parameter, ...]:
         """C_mid from a little before the first point to ten times the last, and B."""
+        low, high = self.B_range
         return (
             Parameter("C_mid", -1.0, log_last + math.log(10.0), is_compute=True),
-            Parameter("B", math.log(0.3), math.log(8.0), log_centre=math.log(self.B_centre), log_sd=self.B_log_sd),
+            Parameter("B", math.log(low), math.log(high), log_centre=math.log(self.B_centre), log_sd=self.B_log_sd),
         )
 
     def progress(self, log_compute: FloatArray, *log_parameters: FloatArray) -> FloatArray:
