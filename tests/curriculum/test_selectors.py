@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scalerl.curriculum.selectors.difficulty import Difficulty
 from scalerl.curriculum.selectors.no_positive_resampling import NoPositiveResampling
 from scalerl.curriculum.selectors.uniform import Uniform
 
@@ -35,3 +36,27 @@ def test_decimal_thresholds_are_reached_by_tenths(tenths):
 @pytest.mark.parametrize(("num_passed", "num_graded"), [(0, 0), (0, 8), (8, 8)])
 def test_uniform_leaves_nothing_out(num_passed, num_graded):
     assert not Uniform().leaves_out(num_passed, num_graded)
+
+
+@pytest.mark.parametrize(
+    ("num_passed", "num_graded", "epochs_ago", "left_out"),
+    [
+        (0, 8, 1, True),
+        (8, 8, 1, True),
+        (1, 8, 1, False),
+        (2, 20, 1, False),
+        (18, 20, 1, False),
+        (19, 20, 1, True),
+        (0, 0, 1, False),
+        (0, 8, 2, True),
+        (0, 8, 3, False),
+    ],
+)
+def test_a_prompt_outside_of_the_window_rests_for_some_epochs(num_passed, num_graded, epochs_ago, left_out):
+    selector = Difficulty(low=0.1, high=0.9, rest_epochs=2)
+    assert selector.leaves_out(num_passed, num_graded, epochs_ago=epochs_ago) is left_out
+
+
+def test_an_empty_window_is_refused():
+    with pytest.raises(ValueError, match="is empty"):
+        Difficulty(low=0.9, high=0.1)

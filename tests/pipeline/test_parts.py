@@ -7,6 +7,7 @@ from itertools import combinations_with_replacement
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scalerl.curriculum.selectors.difficulty import Difficulty
 from scalerl.curriculum.selectors.no_positive_resampling import NoPositiveResampling
 from scalerl.curriculum.selectors.uniform import Uniform
 from scalerl.pipeline.buffer import fits
@@ -59,6 +60,27 @@ def test_a_prompt_is_left_out_from_the_next_epoch_on():
     assert {turn.epoch for turn in second if turn} == {1}
     assert sorted(turn.index for turn in second if turn) == [0, 1, 2, 4, 5, 6]
     assert queue.num_left_out() == 1
+
+
+def test_a_prompt_outside_of_the_window_comes_again_after_its_rest():
+    queue = PromptQueue(PROMPTS[:2], Difficulty(low=0.1, high=0.9, rest_epochs=2), seed=1)
+    seen = []
+    for _ in range(6):
+        turn = queue.take()
+        assert turn is not None
+        seen.append((turn.index, turn.epoch))
+        queue.settle(turn, counts=(0, 8) if turn.index == 0 else (4, 8))
+    assert [epoch for index, epoch in seen if index == 0] == [0, 3]
+    assert [epoch for index, epoch in seen if index == 1] == [0, 1, 2, 3]
+
+
+def test_prompts_that_all_rest_are_waited_for_across_a_resume():
+    queue = PromptQueue(PROMPTS[:2], Difficulty(rest_epochs=4), seed=1)
+    for turn in taken(queue, 2):
+        queue.settle(turn, counts=(0, 8))
+    queue = PromptQueue(PROMPTS[:2], Difficulty(rest_epochs=4), seed=1, state=queue.state())
+    assert queue.num_left_out() == 2
+    assert {turn.epoch for turn in taken(queue, 2)} == {5}
 
 
 def test_the_last_group_decides_and_a_failed_one_says_nothing():

@@ -9,6 +9,8 @@ import pytest
 
 from scalerl.core.errors import ScalerlError
 from scalerl.core.random import permutation, stream_key
+from scalerl.curriculum.filters.overlong import Overlong
+from scalerl.curriculum.filters.staleness import Staleness
 from scalerl.curriculum.filters.zero_variance import ZeroVariance
 from scalerl.curriculum.selectors.no_positive_resampling import NoPositiveResampling
 from scalerl.curriculum.selectors.uniform import Uniform
@@ -172,6 +174,29 @@ def test_a2_everything_filtered_ends_with_a_sentence() -> None:
     loop = settings(patience=6, k=1, filters=(ZeroVariance(refill=True),))
     with pytest.raises(Exception, match=r"0 kept, 24 filtered, mean reward 1\.000"):
         simulate(Scenario(loop, selector=Uniform(), seed=0, pass_rate=1.0))
+
+
+def test_what_is_cut_off_reaches_the_trainer_without_tokens_and_with_its_score() -> None:
+    loop = settings(k=1, filters=(Overlong(),))
+    report = simulate(Scenario(loop, selector=Uniform(), seed=0, cut_off_rate=0.3))
+    assert report.masked
+    assert all(not completion.finished and completion.score is not None for completion in report.masked)
+    steps = [entry.event for entry in report.events if isinstance(entry.event, StepFinished)]
+    assert any(step.filtered.get("overlong") for step in steps), "a group that is cut off as a whole is filtered"
+
+
+def test_a2_everything_cut_off_ends_with_a_sentence() -> None:
+    loop = settings(patience=6, k=1, filters=(Overlong(),))
+    with pytest.raises(ScalerlError, match=r"the last 24 groups gave nothing to train on: 0 kept, 24 filtered"):
+        simulate(Scenario(loop, selector=Uniform(), seed=0, cut_off_rate=1.0))
+
+
+def test_groups_older_than_the_filter_permits_are_filtered() -> None:
+    loop = settings(k=4, slots=40, filters=(Staleness(most_versions=1),))
+    report = simulate(Scenario(loop, selector=Uniform(), seed=2))
+    steps = [entry.event for entry in report.events if isinstance(entry.event, StepFinished)]
+    assert max(report.ages) == 1
+    assert any(step.filtered.get("staleness") for step in steps)
 
 
 def test_g6_a_grader_that_always_fails_ends_the_run_instead_of_generating_for_ever() -> None:

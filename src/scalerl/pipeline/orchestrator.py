@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from statistics import fmean
@@ -333,14 +333,14 @@ class Orchestrator:
         async with self._changed:
             self._outstanding[group.id].group = group
             self._move(group.id, Place.BUFFERED)
-            refilled = next((rule for rule in self.settings.filters if rule.refill and rule.takes_out(group)), None)
+            refilled = next((rule for rule in self._taking_out(group) if rule.refill), None)
             if _has_failed(group):
                 self._settle(group.id, Place.FAILED)
                 self._check_patience([group])
             elif refilled is not None:
                 self._settle(group.id, Place.FILTERED, by=refilled.name())
                 self._check_patience([group])
-            elif not any(rule.takes_out(group) for rule in self.settings.filters):
+            elif not any(self._taking_out(group)):
                 self._fruitless = _Fruitless()
             self._admit()
             self._changed.notify_all()
@@ -425,9 +425,9 @@ class Orchestrator:
         survivors = []
         filtered = {}
         for group in batch:
-            rule = next((rule for rule in self.settings.filters if not rule.refill and rule.takes_out(group)), None)
+            rule = next((rule for rule in self._taking_out(group) if not rule.refill), None)
             if rule is None:
-                survivors.append(group)
+                survivors.append(self._masked(group))
             else:
                 filtered[group.id] = rule.name()
         self.step += 1
@@ -464,6 +464,20 @@ class Orchestrator:
             if self.settings.k:
                 # A synchronous run evaluates and saves before it begins the next batch.
                 self._admit()
+
+    def _taking_out(self, group: Group) -> Iterator[Filter]:
+        """The filters that the next batch does without `group` for; masking all of it is one way."""
+        for rule in self.settings.filters:
+            if rule.takes_out(group, version=self.version) or all(rule.masks(completion) for completion in group.completions):
+                yield rule
+
+    def _masked(self, group: Group) -> Group:
+        """`group` without trainable tokens in the completions that a filter masks."""
+        masked = [any(rule.masks(completion) for rule in self.settings.filters) for completion in group.completions]
+        if not any(masked):
+            return group
+        completions = [one.untrained() if is_masked else one for one, is_masked in zip(group.completions, masked, strict=True)]
+        return replace(group, completions=tuple(completions))
 
     def _pushes_now(self, num_trained: int) -> bool:
         """Whether the weights go to the generators after this step."""

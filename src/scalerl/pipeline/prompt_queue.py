@@ -35,8 +35,8 @@ class QueueState(msgspec.Struct):
     place: int = 0
     open: list[Turn] = []
     """Handed out and not settled, in order."""
-    counts: dict[int, tuple[int, int]] = {}
-    """(passed, graded) of the last settled group of a prompt, by the prompt's index."""
+    counts: dict[int, tuple[int, int, int]] = {}
+    """(passed, graded, epoch) of the last settled group of a prompt, by the prompt's index."""
 
 
 class PromptQueue:
@@ -54,7 +54,7 @@ class PromptQueue:
         self._counts = dict(state.counts)
 
     def take(self) -> Turn | None:
-        """The next prompt; None if a whole epoch leaves every prompt out."""
+        """The next prompt; None if every prompt is left out for good."""
         turn = self._again.pop(0) if self._again else self._next()
         if turn is not None:
             self._open.add(turn)
@@ -64,7 +64,7 @@ class PromptQueue:
         """The group of `turn` is dealt with; `counts` are its completions (passed, graded), None if it failed or was dropped."""
         self._open.remove(turn)
         if counts is not None:
-            self._counts[turn.index] = counts
+            self._counts[turn.index] = (*counts, turn.epoch)
 
     def give_back(self, turn: Turn) -> None:
         """The group of `turn` was given up: the prompt comes again."""
@@ -73,22 +73,26 @@ class PromptQueue:
 
     def num_left_out(self) -> int:
         """Prompts that the selector would leave out now."""
-        return sum(self._selector.leaves_out(*counts) for counts in self._counts.values())
+        return sum(self._leaves_out(index, epoch=self._epoch) for index in self._counts)
 
     def state(self) -> QueueState:
         """The state as of now, for a checkpoint."""
         return QueueState(self._epoch, self._place, sorted([*self._open, *self._again]), dict(self._counts))
 
     def _next(self) -> Turn | None:
-        for _ in range(2 * len(self.prompts)):
+        for _ in range((2 + self._selector.longest_rest_epochs) * len(self.prompts)):
             if self._place == len(self._order):
                 self._epoch, self._place = self._epoch + 1, 0
                 self._order = self._order_of(self._epoch)
             turn = Turn(self._epoch, self._place, self._order[self._place])
             self._place += 1
-            if not self._selector.leaves_out(*self._counts.get(turn.index, (0, 0))):
+            if not self._leaves_out(turn.index, epoch=turn.epoch):
                 return turn
         return None
+
+    def _leaves_out(self, index: int, *, epoch: int) -> bool:
+        num_passed, num_graded, last = self._counts.get(index, (0, 0, epoch))
+        return self._selector.leaves_out(num_passed, num_graded, epochs_ago=epoch - last)
 
     def _order_of(self, epoch: int) -> list[int]:
         return [int(index) for index in permutation(stream_key(self._seed, "order", epoch), len(self.prompts))]

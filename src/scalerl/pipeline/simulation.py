@@ -101,6 +101,8 @@ class Scenario:
     train_s: float = 6.0
     grade_s: float = 0.5
     push_s: float = 0.2
+    cut_off_rate: float = 0.0
+    """Share of completions that their budget ends."""
     pass_rate: float = 0.5
     grading_failure_rate: float = 0.0
     duplicate_rate: float = 0.0
@@ -119,6 +121,8 @@ class Report:
     events: list[Entry[Event]] = field(default_factory=list)
     ages: list[int] = field(default_factory=list)
     """Age of every trained group, in versions."""
+    masked: list[Completion] = field(default_factory=list)
+    """Completions that reached the trainer without a trainable token."""
     most_waiting: int = 0
     """Largest number of finished groups that waited for the trainer."""
     given_up: set[int] = field(default_factory=set)
@@ -297,8 +301,12 @@ class _Generator:
         return max(1, round(self._run.scenario.mean_tokens * self._run.dice.lognormvariate(-0.5, 1.0)))
 
     def _finished(self, request: Request, rows: Sequence[_Row]) -> Group:
-        completions = tuple(row.completion(index) for index, row in enumerate(rows))
+        completions = tuple(row.completion(index, finished=not self._is_cut_off()) for index, row in enumerate(rows))
         return Group(request.group, request.prompt, request.epoch, completions)
+
+    def _is_cut_off(self) -> bool:
+        rate = self._run.scenario.cut_off_rate
+        return bool(rate) and self._run.dice.random() < rate
 
     def _deliver(self) -> None:
         while self._outbox and self._room:
@@ -345,7 +353,7 @@ class _Row:
             self.num_left -= 1
             self.versions.append(version)
 
-    def completion(self, index: int) -> Completion:
+    def completion(self, index: int, *, finished: bool) -> Completion:
         num_tokens = len(self.versions)
         runs = tuple((version, self.versions.count(version)) for version in sorted(set(self.versions)))
         return Completion(
@@ -354,7 +362,7 @@ class _Row:
             log_probs=np.zeros(num_tokens, np.float32),
             trainable=np.ones(num_tokens, np.bool_),
             version_runs=runs,
-            finished=True,
+            finished=finished,
         )
 
 
@@ -388,6 +396,9 @@ class _Trainer:
         assert batch.groups, "a batch without groups is no update"
         assert all(0 <= age <= self._run.scenario.settings.k for age in ages), f"ages {ages} are beyond k"
         assert ages == sorted(ages, reverse=True), "groups train oldest first"
+        for group in batch.groups:
+            assert any(completion.trainable.any() for completion in group.completions), "a group without a trainable token is no group"
+            self._run.report.masked += [completion for completion in group.completions if not completion.trainable.any()]
         self._run.report.ages += ages
         await self._run.wait(self._run.scenario.train_s)
         self._version += 1

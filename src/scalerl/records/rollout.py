@@ -97,6 +97,10 @@ class Completion:
         """Tokens that are not the policy's."""
         return int(self.trainable.size - np.count_nonzero(self.trainable))
 
+    def untrained(self) -> Completion:
+        """The completion without a trainable token: it leaves loss and token counts, and keeps its score."""
+        return replace(self, trainable=np.zeros_like(self.trainable))
+
 
 @dataclass(frozen=True, slots=True)
 class Group:

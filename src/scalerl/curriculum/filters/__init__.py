@@ -1,17 +1,19 @@
-"""Filters: which finished groups a batch trains on. The family's base."""
-
-from abc import abstractmethod
+"""Filters: which finished groups a batch trains on, and which of their completions. The family's base."""
 
 from scalerl.core.components import Component
-from scalerl.records.rollout import Group
+from scalerl.records.rollout import Completion, Group
 
 
 class Filter(Component, family="filters"):
-    """A rule that takes whole groups out of the loss and its denominators."""
+    """A rule that takes whole groups, or single completions, out of the loss and its denominators."""
 
     refill: bool = False
     """Whether a filtered group gives its slot back and another one is generated."""
 
-    @abstractmethod
-    def takes_out(self, group: Group) -> bool:
-        """Whether the batch does without `group`, whose completions are graded."""
+    def takes_out(self, group: Group, *, version: int) -> bool:
+        """Whether a batch that updates `version` does without `group`, whose completions are graded."""
+        return False
+
+    def masks(self, completion: Completion) -> bool:
+        """Whether nothing of `completion` is trained on although its score stays in its group's baseline."""
+        return False

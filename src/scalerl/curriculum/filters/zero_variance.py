@@ -11,7 +11,7 @@ from scalerl.records.rollout import Group
 class ZeroVariance(Filter):
     """Groups of equal rewards leave the loss AND the denominators."""
 
-    def takes_out(self, group: Group) -> bool:
+    def takes_out(self, group: Group, *, version: int) -> bool:  # noqa: ARG002
         """Whether fewer than two different rewards were given; a completion whose grading failed has none."""
         values = {completion.score.value for completion in group.completions if completion.score is not None}
         return len(values - {None}) < 2

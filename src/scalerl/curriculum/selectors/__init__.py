@@ -9,8 +9,13 @@ from scalerl.core.components import Component
 class Selector(Component, family="selectors"):
     """A rule over the training prompts, epoch by epoch."""
 
-    def leaves_out(self, num_passed: int, num_graded: int) -> bool:
-        """Whether a prompt is not sampled in this epoch, given the counts of its last group of an earlier one.
+    @property
+    def longest_rest_epochs(self) -> int:
+        """Epochs after which a prompt that was left out may come again; 0 if it never does."""
+        return 0
+
+    def leaves_out(self, num_passed: int, num_graded: int, *, epochs_ago: int = 1) -> bool:
+        """Whether a prompt is not sampled in this epoch, given the counts of its last group, so many epochs ago.
 
         `num_graded` counts completions with a score; it may be 0.
         """

@@ -16,6 +16,6 @@ class NoPositiveResampling(Selector):
     threshold: float = Field(default=0.9, gt=0.0, le=1.0)
     """Pass rate from which on a prompt is left out; with groups of 8 only 8 of 8 reaches .9."""
 
-    def leaves_out(self, num_passed: int, num_graded: int) -> bool:
+    def leaves_out(self, num_passed: int, num_graded: int, *, epochs_ago: int = 1) -> bool:  # noqa: ARG002
         """Whether the prompt's last group reached `threshold`; one of which nothing was graded did not."""
         return num_graded > 0 and num_passed / num_graded >= self.threshold
