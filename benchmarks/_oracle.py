@@ -1,8 +1,8 @@
 """What can be known of a planted curve's ceiling: the posterior of somebody who is told the noise and the regime.
 
 The noise is Gaussian AR(1) with the true standard deviation and correlation, the regime is the true one, and every other
-prior is that of SCIENCE.md and of `scalerl.fit`. Written apart from the package, as plain sums over a dense grid of
-(log C_mid, log B[, log c]) and A; only R0 and R1, given which everything is normal, are integrated by hand:
+prior is that of `scalerl.fit` (`curves/laws/sigmoid.py`, `curves/regimes.py`). Written apart from the package, as plain
+sums over a dense grid of (log C_mid, log B[, log c]) and A; only R0 and R1, given which everything is normal, are integrated by hand:
 
     mean = R0 (1 - E) + R1 (E - S) + A S      A ~ U(0, 1), R1 | A ~ U(0, A), R0 ~ N(.25, .29) in two regimes, else R0 = R1
 
@@ -102,7 +102,7 @@ class _Problem:
         log_last = self.log_compute[-1]
         box = [(-1.0, log_last + np.log(10.0)), (np.log(0.3), np.log(8.0))]
         if self.has_early_rise:
-            box.append((-np.log(3.0), log_last - np.log(3.0)))
+            box.append((-np.log(3.0), log_last - np.log(8.0)))
         return np.array([*box, (0.0, 1.0)])
 
     def grid(self, box: FloatArray, *, temper: float) -> _Grid:

@@ -7,6 +7,8 @@ curves have an evaluation of the base at C = 0; the early rise goes from R0 to R
 1 - exp(-C / c), c ~ logU(.005, .1) of the last compute and under a quarter of C_mid; log spacing begins at 1/30 to 1/300
 of the last compute. The unit of compute is drawn too, as none may matter.
 
+A stress row with a slow early phase draws c ~ logU(.1, .33) of the last compute, at most half of C_mid, which is raised for it.
+
 Curve number i is the same in every run and on every machine: `Planted.draw(i)`.
 """
 
@@ -24,10 +26,12 @@ from scalerl.core.units import DEVICE_HOURS
 from scalerl.records.curve import Curve
 
 FloatArray = NDArray[np.float64]
-Stress = Literal["early_step", "early_hyperbola", "early_sigmoid", "outliers", "early_dip", "late_decline"]
+Stress = Literal["early_step", "early_hyperbola", "early_sigmoid", "slow_early_phase", "outliers", "early_dip", "late_decline"]
 
 DECLINE_FROM = 0.7
 """Share of the last compute at which a late decline begins."""
+_EARLY, _SLOW = (0.005, 0.1), (0.1, 0.33)
+"""c of an early rise, in units of the last compute: of the design, and of one so slow that the fit's prior of c, up to 1/8, holds few."""
 
 _SEED = 20_251_013
 _EARLY_SHAPES: dict[str, Callable[[FloatArray], FloatArray]] = {
@@ -89,7 +93,9 @@ class Planted:
     def draw(index: int, *, stress: Stress | None = None) -> Planted:
         """Curve number `index` of the design, or of a variant that breaks the law or the noise model."""
         rng = np.random.default_rng([_SEED, index])
-        truth = _truth(rng, has_early_rise=rng.random() < 1.0 / 3.0 or stress in _EARLY_SHAPES)
+        is_slow = stress == "slow_early_phase"
+        has_early_rise = rng.random() < 1.0 / 3.0 or is_slow or stress in _EARLY_SHAPES
+        truth = _truth(rng, has_early_rise=has_early_rise, is_slow=is_slow)
         spacing: Literal["linear", "log"] = "linear" if rng.random() < 0.5 else "log"
         has_base = bool(rng.random() < 0.5)
         compute = _compute(rng, num_points=int(rng.integers(12, 81)), spacing=spacing, has_base=has_base)
@@ -104,7 +110,7 @@ class Planted:
         return Planted(index, curve, truth, spacing, has_base)
 
 
-def _truth(rng: np.random.Generator, *, has_early_rise: bool) -> Truth:
+def _truth(rng: np.random.Generator, *, has_early_rise: bool, is_slow: bool) -> Truth:
     A = rng.uniform(0.3, 0.95)
     R0 = rng.uniform(0.0, A - 0.1)
     truth = Truth(
@@ -115,8 +121,13 @@ def _truth(rng: np.random.Generator, *, has_early_rise: bool) -> Truth:
         noise_sd=_log_uniform(rng, 0.002, 0.02),
         rho=0.5 if rng.random() < 0.5 else 0.0,
     )
-    share, c = rng.uniform(0.2, 0.6), _log_uniform(rng, 0.005, min(0.1, 0.25 * truth.C_mid))
-    return replace(truth, R1=R0 + share * (A - R0), c=c) if has_early_rise else truth
+    R1 = R0 + rng.uniform(0.2, 0.6) * (A - R0)
+    if is_slow:
+        c = _log_uniform(rng, *_SLOW)
+        return replace(truth, R1=R1, c=c, C_mid=max(truth.C_mid, 2.0 * c))
+    low, high = _EARLY
+    c = _log_uniform(rng, low, min(high, 0.25 * truth.C_mid))
+    return replace(truth, R1=R1, c=c) if has_early_rise else truth
 
 
 def _compute(rng: np.random.Generator, *, num_points: int, spacing: str, has_base: bool) -> FloatArray:

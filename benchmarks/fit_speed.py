@@ -3,11 +3,14 @@
     python benchmarks/fit_speed.py [NUM_IN_BATCH]
 
 CPU-seconds of one thread. 120 planted curves of 12-80 points are fitted with default settings and a forecast at twice the
-last compute. The published procedure (arXiv 2510.13786, appendix A; for its grids see `scalerl.curves.paper`) is a plain
-loop of scipy's curve_fit over (A, C_mid) with B free: 71 x 199 calls, of which 30 drawn at random are made right after
-each fit, so that both meet the same machine, and their time is scaled. Growth with points is the exponent of a power of n
-fitted to the times at n = 100 .. 1,600; growth with curves is the time of a loop over NUM_IN_BATCH short curves, 200 by
-default, scaled to 10,000.
+last compute. The published procedure (arXiv 2510.13786, appendix A) is a plain loop of scipy's curve_fit over (A, C_mid)
+with B free. Its text names 71 x 100 pairs, "C_mid in [100, 40000]"; the printed values lie on the union of two such grids,
+71 x 199 pairs (`scalerl.curves.paper`): both ratios are printed. 30 calls drawn at random are made right after each fit, so
+that both meet the same machine, and their time is scaled.
+
+Growth with points is the exponent of a power of n fitted to the times at n = 100 .. 1,600. Growth with curves: a batch of
+NUM_IN_BATCH curves, 200 by default and 10,000 for the whole, is fitted twice in one process; the second pass finds as many
+curves fitted before it, and costs no more.
 
 The last line is {median_ms, p95_ms, ratio_vs_paper, ...}; the exit status is 1 where a requirement does not hold.
 """
@@ -36,7 +39,9 @@ from scalerl.records.curve import Curve, FloatArray
 NUM_CURVES = 120
 A_GRID = np.arange(0.450, 0.8001, 0.005)
 C_MID_GRID = np.union1d(np.linspace(100.0, 4000.0, 100), np.linspace(4000.0, 40000.0, 100))
-"""The union on which the printed values lie; the paper's text names 100 values, which would be half as many calls."""
+"""The union on which the printed values lie."""
+NUM_C_MID_IN_TEXT = 100
+"""Values that the paper's text names."""
 NUM_CALLS = 30
 POINTS = (100, 200, 400, 800, 1600)
 
@@ -92,10 +97,11 @@ def growth_with_points() -> tuple[float, float]:
     return float(exponent), 1e3 * float(slope_s)
 
 
-def batch_s(num_curves: int) -> float:
-    """CPU-seconds of a Python loop over curves of 12-80 points."""
+def batch_ms(num_curves: int) -> tuple[float, float]:
+    """CPU-milliseconds for each of `num_curves` curves of 12-80 points, fitted in a loop, and for each when all are fitted once more."""
     curves = [Planted.draw(1_000_000 + index).curve for index in range(num_curves)]
-    return cpu_s(lambda: [fit(curve) for curve in curves])
+    first, again = (cpu_s(lambda: [fit(curve) for curve in curves]) for _ in range(2))
+    return 1e3 * first / num_curves, 1e3 * again / num_curves
 
 
 def main() -> int:
@@ -107,29 +113,36 @@ def main() -> int:
     fit_ms, grid_ms = 1e3 * np.array([(fit_s(one.curve), published_grid_s(one, rng)) for one in planted]).T
     median_ms, p95_ms = (float(np.quantile(fit_ms, q)) for q in (0.5, 0.95))
     print(f"{NUM_CURVES} planted curves with forecast: median {median_ms:.1f} ms, 95 % {p95_ms:.1f} ms, largest {fit_ms.max():.1f} ms")
-    num_calls = A_GRID.size * C_MID_GRID.size
+    ratio, paper_s = float(np.median(grid_ms / fit_ms)), 1e-3 * float(np.median(grid_ms))
+    in_text = NUM_C_MID_IN_TEXT / C_MID_GRID.size
+    print(f"published grid of curve_fit calls, from {NUM_CALLS} of them on each curve:")
+    print(f"  as the printed values show it, {A_GRID.size} x {C_MID_GRID.size}: median {paper_s:.2f} s, {ratio:.0f} times a fit")
     print(
-        f"published grid of {num_calls:,} curve_fit calls: median {1e-3 * np.median(grid_ms):.2f} s, from {NUM_CALLS} of them on each curve"
+        f"  as the text names it, {A_GRID.size} x {NUM_C_MID_IN_TEXT}: median {in_text * paper_s:.2f} s, {in_text * ratio:.0f} times a fit"
     )
 
     exponent, ms_per_point = growth_with_points()
-    in_batch_s = batch_s(num_in_batch)
-    print(f"{num_in_batch} curves in a loop: {in_batch_s:.1f} s, that is {in_batch_s / num_in_batch * 10_000:.0f} s for 10,000")
+    first_ms, again_ms = batch_ms(num_in_batch)
+    print(f"a batch of {num_in_batch} curves: {first_ms:.1f} ms a curve, again {again_ms:.1f} ms; 10,000 curves in {10.0 * first_ms:.0f} s")
 
     figures = {
         "median_ms": median_ms,
         "p95_ms": p95_ms,
-        "ratio_vs_paper": float(np.median(grid_ms / fit_ms)),
-        "paper_grid_s": 1e-3 * float(np.median(grid_ms)),
+        "ratio_vs_paper": ratio,
+        "ratio_vs_paper_text": in_text * ratio,
+        "paper_grid_s": paper_s,
         "exponent_of_points": exponent,
         "ms_per_point": ms_per_point,
-        "s_per_10000_curves": in_batch_s / num_in_batch * 10_000,
+        "batch_ms_per_curve": first_ms,
+        "batch_growth": again_ms / first_ms,
+        "s_per_10000_curves": 10.0 * first_ms,
     }
     requirements = [
         Requirement("median CPU-milliseconds of a fit with forecast", median_ms, most=50.0),
         Requirement("95th percentile", p95_ms, most=120.0),
-        Requirement("times faster than the published grid of curve_fit calls", figures["ratio_vs_paper"], least=100.0),
+        Requirement(f"times faster than the published grid, {A_GRID.size} x {C_MID_GRID.size} calls of curve_fit", ratio, least=100.0),
         Requirement("exponent of the number of points in the time of a fit", exponent, most=1.1),
+        Requirement("time of a curve in a batch, after as many others over before", figures["batch_growth"], most=1.15),
     ]
     return finish(requirements, figures)
 

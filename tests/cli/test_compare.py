@@ -124,6 +124,7 @@ def test_words_a_range_and_the_page(sweep, tmp_path):
             "--arm: no run is left that matches 'none*'; write a pattern of these names",
         ),
         (("--by", "loss,seed", "--within", "5"), "--within: '5' is no window"),
+        (("--by", "loss,seed", "--at", ","), "--at: ',' lists nothing"),
     ],
 )
 def test_a_wrong_option_is_one_sentence(sweep, arguments, message):
@@ -160,6 +161,39 @@ def test_targets_a_budget_and_a_backtest_of_one_fit(sweep):
     assert curve["backtest"]["enough"]["share"] < 0.6
     unasked = json.loads(call(*arguments, "--json", verb=fit).stdout)["curves"][0]
     assert (unasked["decisions"], unasked["backtest"]) == (None, None)
+
+
+def refuse(constant):
+    raise AssertionError(f"{constant} is no JSON")
+
+
+def test_no_face_writes_what_json_does_not_know(tmp_path):
+    """A climb that has not bent, a flat curve and one of two points: infinite bounds, unknown values and no values at all."""
+    noise = np.resize([1.0, -1.0, 0.5, -0.5, 0.3], COMPUTE.size)
+    climb = 0.3 + 0.3 / (1.0 + (900.0 / COMPUTE) ** 1.5) + 0.002 * noise
+    log = write_csv(
+        tmp_path / "log.csv",
+        [((name,), [rewards]) for name, rewards in (("a", climb), ("b", climb**1.2), ("flat", 0.5 + 0.004 * noise))],
+        "run,gpu_hours,pass_rate",
+    )
+    log.write_text(log.read_text() + "\nshort,10,0.3\nshort,20,0.4\n")
+    asked = call(log, "--by", "run", "--reach", "0.31,0.95", "--budget", "9k", "--at", "9k", "--backtest", "--json", verb=fit)
+    curves = {curve["name"]: curve for curve in json.loads(asked.stdout, parse_constant=refuse)["curves"]}
+    beyond = curves["a"]["decisions"]["targets"][1]["compute"]
+    assert (beyond["value"], beyond["high"]) == (None, None)
+    assert (curves["short"]["A"]["value"], curves["short"]["rmse"], curves["short"]["B"]["high"]) == (None, None, None)
+    (domain,) = json.loads(call(log, "--by", "run", "--json").stdout, parse_constant=refuse)["comparison"]["domains"]
+    assert {arm["name"]: arm["A"] is None for arm in domain["arms"]} == {"a": False, "b": False, "flat": True, "short": True}
+    listed = json.loads(call(log, "--list", "--json", verb=fit).stdout, parse_constant=refuse)
+    assert list(listed) == [str(log)]
+
+
+@pytest.mark.parametrize("nothing", [",", "", " , "])
+def test_no_target_is_one_sentence(sweep, nothing):
+    result = call(sweep, "--by", "loss,seed", "--reach", nothing, verb=fit)
+    assert isinstance(result.exception, UsageError)
+    assert str(result.exception) == f"--reach: '{nothing}' lists nothing; write for example 0.6,0.65, or leave it out"
+    assert result.stdout == ""
 
 
 def test_a_target_that_is_no_number_is_one_sentence(sweep):

@@ -89,6 +89,8 @@ def test_logs_of_one_name_are_told_apart(tmp_path):
         (("--law", "sigmoit"), UnknownNameError, "did you mean 'sigmoid'?"),
         (("--level", "90"), UsageError, "level 90 is no probability"),
         (("--x", "gpu_hour"), UnknownNameError, "did you mean 'gpu_hours'?"),
+        (("--at", ","), UsageError, "--at: ',' lists nothing; write for example 50k,100k, or leave it out"),
+        (("--by", " , "), UsageError, "--by: ' , ' names no column; write COLUMN,..., for example loss,seed"),
     ],
 )
 def test_a_wrong_option_is_one_sentence(log, arguments, error, message):

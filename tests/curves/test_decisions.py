@@ -54,6 +54,28 @@ def test_f1_where_a_climb_was_over_before_the_first_point_no_compute_is_invented
     assert (above.probability, above.compute.low) == (0.0, np.inf)
 
 
+def test_decisions_are_told_in_plain_text():
+    answer = decided(planted(last=300.0), targets=(0.2, 0.45, 0.7), budget=310.0)
+    reach, outlook = answer.decisions.reaches[1], answer.decisions.outlook
+    start, climb, never, budget, detectable = answer.decisions.lines(answer)
+    assert start == "target 0.2: reached with probability >99%, from the start, within the budget with >99%"
+    assert climb.startswith(f"target 0.45: reached with probability >99%, compute needed {reach.compute.value:.3g} steps (")
+    assert never == "target 0.7: reached with probability <1%, within the budget with <1%"
+    assert budget.startswith(f"budget 310 steps: stop; gain {outlook.gain.value:.3g} (")
+    assert f"left to the ceiling {outlook.left.value:.3g} (" in budget
+    assert detectable == f"least difference of A that one run of each of two recipes would show: {answer.decisions.detectable:.3g}"
+
+
+def test_decisions_say_where_nothing_is_known_or_nothing_follows():
+    open_ended = decided(planted(last=20.0), targets=(0.55,), budget=10.0)
+    target, budget = open_ended.decisions.lines(open_ended)
+    assert "compute needed not known (" in target
+    assert "steps to never)" in target
+    assert budget == "budget 10 steps: spent"
+    short = decided(fit(Curve.of("short", STEPS, [1.0, 2.0], [0.1, 0.2])), targets=(0.55,))
+    assert short.decisions.lines(short) == ["nothing follows for a target or a budget: too_few_points"]
+
+
 def test_a_target_above_the_ceiling_is_never_reached():
     (reach,) = decided(planted(last=300.0), targets=(0.7,), budget=1e6).decisions.reaches
     assert (reach.probability, reach.by_budget) == (0.0, 0.0)

@@ -1,5 +1,7 @@
 """The published procedure against the numbers that it published."""
 
+import json
+
 import numpy as np
 import pytest
 from scipy.optimize import curve_fit
@@ -73,3 +75,9 @@ def test_an_asymptote_at_the_grids_end_is_not_identified():
     assert answer.status is Status.NOT_IDENTIFIED
     assert answer.parameters["A"].value is None
     assert any("end of the published grid, 0.8" in doubt for doubt in answer.doubts)
+
+
+def test_its_answer_is_plain_data():
+    compute = np.linspace(1_000.0, 4_000.0, 40)
+    answer = fit(Curve.of("sure", DEVICE_HOURS, compute, 0.2 + 0.4 / (1.0 + (300.0 / compute) ** 2)), law="paper", r0=0.2)
+    assert json.loads(json.dumps(answer.to_dict()))["A"]["identified"] is True

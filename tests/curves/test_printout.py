@@ -1,7 +1,12 @@
 """What `print(answer)` and `repr(answer)` show."""
 
+import json
+from dataclasses import replace
+
+import numpy as np
+
 from scalerl.core.units import DEVICE_HOURS
-from scalerl.curves import fit
+from scalerl.curves import Arm, backtest, compare, decided, fit
 from scalerl.records.curve import Curve
 
 
@@ -26,6 +31,28 @@ def test_print_survives_what_cannot_be_fitted_and_names_nothing_foreign_raw():
     text = str(answer)
     assert text.startswith("a?[31m: too_few_points. There are fewer points than a law has freedom.\n  - 1 point from 1 GPU-hours")
     assert repr(answer) == "<Fit of a\x1b[31m: too_few_points>".replace("\x1b", "?")
+
+
+def test_print_shows_what_was_decided(paper):
+    answer = fit(paper.curve("fig1a_8b_bs2048_100k", "scalerl_bs2048"), r0=0.40)
+    asked = decided(answer, targets=(0.62,), budget=200_000)
+    lines = str(asked).splitlines()
+    assert [f"  {line}" for line in asked.decisions.lines(asked)] == [line for line in lines if line not in str(answer).splitlines()]
+    assert sum(line.startswith("  target 0.62: reached with probability ") for line in lines) == 1
+    assert sum(line.startswith("  budget 200k GPU-hours: ") for line in lines) == 1
+
+
+def test_to_dict_is_what_json_can_write():
+    C = np.linspace(1.0, 10.0, 12)
+    answer = fit(Curve.of("climb", DEVICE_HOURS, C, 0.1 + 0.02 * C))
+    asked = decided(answer, targets=(0.95,), budget=20.0)
+    short = fit(Curve.of("short", DEVICE_HOURS, [1.0, 2.0], [0.1, 0.2]))
+    for one in (replace(asked, backtest=backtest(asked)), short):
+        json.dumps(one.to_dict(), allow_nan=False)
+    compared = compare([Arm("one", (answer,)), Arm("short", (short,))])
+    json.dumps(compared.to_dict(), allow_nan=False)
+    assert asked.to_dict()["decisions"]["targets"][0]["compute"]["high"] is None
+    assert short.to_dict()["B"] == {"value": None, "low": 0.0, "high": None, "identified": False, "source": "prior"}
 
 
 def test_repr_is_one_short_line(paper):

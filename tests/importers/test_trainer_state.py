@@ -52,6 +52,67 @@ def test_nulls_and_bare_nan_are_no_values(tmp_path):
     assert said(curve.notes, "1 value of 'eval_reward' left out: not a finite number")
 
 
+def evaluation(step, data_set, metrics):
+    """A row as the trainer logs it after one of several data sets."""
+    return {"step": step, "epoch": 0.1 * step, f"eval_{data_set}_loss": 0.0, f"eval_{data_set}_runtime": 3.0, **metrics}
+
+
+SEVERAL = {"math": [0.2, 0.3, 0.4], "math_hard": [0.1, 0.1, 0.2], "code": [0.6, 0.7, 0.8]}
+
+
+def history_of_several(metric_of, scores_of=SEVERAL):
+    history = []
+    for step in (1, 2, 3):
+        history.append({"step": step, "reward": 0.5, "num_tokens": 100 * step})
+        history += [evaluation(step, name, {metric_of(name): scores[step - 1]}) for name, scores in scores_of.items()]
+    return history
+
+
+@pytest.mark.parametrize(
+    "metric_of",
+    [
+        lambda name: "eval_reward",  # TRL's own metrics do not name the data set
+        lambda name: "eval_rewards/accuracy_reward/mean",
+        lambda name: f"eval_{name}_reward",
+        lambda name: f"eval_{name}_accuracy",
+        lambda name: f"eval_{name}_strict_accuracy",
+    ],
+)
+def test_every_data_set_of_a_dictionary_has_its_own_curve(tmp_path, metric_of):
+    path = state(tmp_path / "trainer_state.json", history_of_several(metric_of))
+    curves = {curve.name: curve for curve in read_curves(path)}
+    assert {name: curve.reward.tolist() for name, curve in curves.items()} == SEVERAL
+    assert all(curve.compute.tolist() == [100, 200, 300] for curve in curves.values())
+    metric = metric_of("DATA").replace("eval_DATA_", "eval_").removeprefix("eval_")
+    assert {name: curve.metric for name, curve in curves.items()} == {name: f"eval_{name}_{metric}" for name in SEVERAL}
+    assert not any(said(curve.notes, "left out") for curve in curves.values())
+    (math,) = read_curves(path, choice=Choice(y=f"eval_math_{metric}"))
+    assert math.reward.tolist() == SEVERAL["math"]
+
+
+def test_the_rows_of_a_tracker_are_told_apart_too(tmp_path):
+    rows = [
+        {name.replace("eval_", "eval/", 1): cell for name, cell in row.items()} for row in history_of_several(lambda name: "eval_reward")
+    ]
+    curves = read_curves(text(tmp_path / "log.jsonl", "".join(json.dumps(row) + "\n" for row in rows)))
+    assert {curve.name: curve.reward.tolist() for curve in curves} == SEVERAL
+    assert {curve.metric for curve in curves} == {f"eval/{name}_reward" for name in SEVERAL}
+
+
+def test_several_data_sets_in_one_cell_are_no_curve(tmp_path):
+    """A format with one row for each step, such as TensorBoard's, keeps the last data set alone."""
+    rows = [{"step": step, "reward": 0.5, "eval/math_runtime": 3.0, "eval/code_runtime": 2.0, "eval/reward": 0.1} for step in (1, 2, 3)]
+    (curve,) = read_curves(text(tmp_path / "log.jsonl", "".join(json.dumps(row) + "\n" for row in rows)))
+    assert curve.metric == "reward"
+    assert said(curve.notes, "'eval/reward' left out where one row is of several data sets: code, math")
+
+
+def test_one_data_set_keeps_the_names_of_its_columns(tmp_path):
+    history = history_of_several(lambda name: "eval_reward", {"math": SEVERAL["math"]})
+    (curve,) = read_curves(state(tmp_path / "trainer_state.json", history))
+    assert (curve.metric, curve.reward.tolist()) == ("eval_reward", SEVERAL["math"])
+
+
 @pytest.mark.parametrize("folder", ["run", "run/checkpoint-20"])
 def test_the_last_checkpoint_of_a_run_is_read(tmp_path, folder):
     for steps in (3, 20):

@@ -11,6 +11,8 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate", reason="transformers' Trainer needs accelerate")
 
+from transformers import TrainerControl, TrainerState
+
 from scalerl.live import ForecastCallback
 
 STEPS_IN_ALL = 40
@@ -64,6 +66,22 @@ def test_a_resumed_run_goes_on_with_its_points(tmp_path):
     trained(callback, tmp_path, max_steps=12, resume=str(tmp_path / "checkpoint-10"))
     assert [line.split(":")[1] for line in lines] == [" eval_accuracy after 11 steps", " eval_accuracy after 12 steps"]
     assert callback.prospects[0].answer.curve.axis == STEPS
+
+
+def test_every_data_set_is_forecast_by_itself(tmp_path):
+    """As TRL logs: one call for each data set, with `eval_reward` in each row."""
+    lines, state, control = [], TrainerState(is_world_process_zero=True, max_steps=40), TrainerControl()
+    callback = ForecastCallback(target=0.6, action="stop", write=lines.append)
+    ceilings = {"math": 0.4, "code": 0.9}
+    for state.global_step in range(1, 11):
+        for name, A in ceilings.items():
+            row = {"step": state.global_step, f"eval_{name}_runtime": 1.0, "eval_reward": reward(state.global_step, A=A)}
+            state.log_history.append(row)
+            callback.on_evaluate(None, state, control)
+    assert [line.split(":")[1] for line in lines] == [f" eval_{name}_reward after {step} steps" for step in (8, 9, 10) for name in ceilings]
+    curves = {prospect.answer.curve.metric: prospect.answer.curve.reward.tolist() for prospect in callback.prospects}
+    assert curves == {f"eval_{name}_reward": [reward(step, A=A) for step in range(1, 11)] for name, A in ceilings.items()}
+    assert not control.should_training_stop
 
 
 def test_too_few_points_say_nothing(tmp_path):

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scalerl.reports.canvas import Canvas, Marker, Stroke, log_ticks, nice_ticks
 
@@ -50,10 +52,19 @@ def test_points_cover_lines_and_reach_the_corners():
         (0.383, 0.674, 8, [0.4, 0.45, 0.5, 0.55, 0.6, 0.65]),
         (0.0, 100.0, 5, [0, 20, 40, 60, 80, 100]),
         (-0.02, 0.02, 4, [-0.02, -0.01, 0, 0.01, 0.02]),
+        (0.0, 0.3, 4, [0, 0.1, 0.2, 0.3]),
+        (0.0, 40.0, 8, [0, 5, 10, 15, 20, 25, 30, 35, 40]),
     ],
 )
 def test_ticks_are_round_numbers(low, high, most, ticks):
     assert nice_ticks(low, high, most=most) == pytest.approx(ticks)
+
+
+@given(low=st.floats(-2.0, 100.0), span=st.floats(1e-3, 1e3), most=st.integers(2, 12))
+def test_no_tick_lies_beyond_its_axis(low, span, most):
+    assert all(low <= tick <= low + span for tick in nice_ticks(low, low + span, most=most))
+    first = abs(low) + 1e-3
+    assert all(first <= tick <= first + span for tick in log_ticks(first, first + span))
 
 
 def test_ticks_of_a_logarithmic_axis():

@@ -93,6 +93,14 @@ def test_a_budget_that_is_spent_is_said(planted):
     assert sentence == "The budget of 40k GPU-hours is spent: the last point lies at 50k GPU-hours."
 
 
+def test_prefixes_that_all_have_one_ceiling_without_an_interval_are_drawn(planted):
+    """As the published procedure answers, whose ceilings lie on a grid."""
+    tested = Backtest(0.6, 0.02, tuple(replace(prefix(share, 0.0), A=Estimate(0.6, 0.6, 0.6)) for share in (0.2, 0.4, 0.6, 0.8)))
+    stream = io.StringIO()
+    print_fit(replace(planted.fit(), backtest=tested), Console(file=stream, width=80))
+    assert stream.getvalue().partition("ceiling A\n")[2].count("●") >= 4
+
+
 def test_the_backtest_in_words(decided, planted):
     assert decisions.backtest_sentences(decided) == (
         "The points up to 20k GPU-hours (20% of the compute) would have predicted the end, 0.639, within 0.020, as all longer prefixes do;"

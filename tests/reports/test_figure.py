@@ -19,6 +19,14 @@ def test_the_svg_is_deterministic_and_needs_no_font(planted, tmp_path):
     assert "dc:date" not in text
 
 
+def test_a_suffix_may_be_written_in_capitals(planted, tmp_path):
+    for name in ("a.svg", "b.SVG", "c.Pdf"):
+        write_figure(planted.fit(), tmp_path / name)
+    assert (tmp_path / "a.svg").read_text() == (tmp_path / "b.SVG").read_text()
+    assert (tmp_path / "c.Pdf").read_bytes().startswith(b"%PDF")
+    assert b"CreationDate" not in (tmp_path / "c.Pdf").read_bytes()
+
+
 def test_png_is_drawn_too(planted, tmp_path):
     write_figure(planted.fit_without_intervals(), tmp_path / "a.png", title="$not math$")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")

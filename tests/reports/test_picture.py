@@ -34,7 +34,13 @@ def test_compute_reaches_to_the_last_forecast_or_twice_the_last_point(planted):
     assert compute_range_of([replace(planted.fit(), forecasts=(), window=(0.0, np.inf))]) == (800.0, 196_000.0)
 
 
-@given(st.lists(st.floats(0.0, 1e24, allow_subnormal=False), max_size=8), st.floats(0.0, 1e25))
+def test_without_a_law_the_axis_ends_with_the_points(planted):
+    fit = replace(planted.unanswered_fit(Status.COLLAPSED), window=(0.0, np.inf))
+    assert compute_range_of([fit]) == (800.0, 98_000.0)
+    assert compute_range_of([fit, replace(planted.fit(), forecasts=(), window=(0.0, np.inf))]) == (800.0, 196_000.0)
+
+
+@given(st.lists(st.just(0.0) | st.floats(1e-9, 1e24), max_size=8), st.floats(0.0, 1e25))
 def test_the_range_of_compute_is_never_empty_and_holds_all_points(compute, end):
     curve = Curve.of("any", DEVICE_HOURS, compute, np.full(len(compute), 0.5))
     low, high = compute_range_of([Fit(curve, (0.0, end), 0.9, Status.TOO_FEW_POINTS, None)])

@@ -96,7 +96,7 @@ class CurveOptions:
             r0=_start(self.r0),
             window=None if self.window is None else compute_range(self.window, curve.axis, flag="--window"),
             level=self.level,
-            at=tuple(amount(text, curve.axis, flag="--at") for text in (self.at or "").split(",") if text.strip()),
+            at=tuple(amount(text, curve.axis, flag="--at") for text in listed(self.at, flag="--at", example="50k,100k")),
         )
 
 
@@ -138,6 +138,18 @@ def _start(text: str) -> str | float:
         return float(text)
     except ValueError:
         return text
+
+
+def listed(text: str | None, *, flag: str, example: str) -> list[str]:
+    """The parts of `A,B,...`; none where the flag is not given.
+
+    Raises:
+        UsageError: it is given and lists nothing.
+    """
+    parts = [part.strip() for part in (text or "").split(",") if part.strip()]
+    if text is not None and not parts:
+        raise UsageError(f"'{text}' lists nothing", where=flag, remedy=f"write for example {example}, or leave it out")
+    return parts
 
 
 def compute_range(text: str, axis: Axis, *, flag: str) -> tuple[float, float]:

@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 import typer
 
 from scalerl.accounting.ledger import LedgerFold
+from scalerl.core.plain import finite
 from scalerl.reports import console_for, print_tables
 from scalerl.reports.costs import costs_of, ledger_table
-from scalerl.reports.document import finite
 from scalerl.runs import RunDirectory
 
 app = typer.Typer(add_completion=False)

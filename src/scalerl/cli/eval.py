@@ -11,9 +11,9 @@ import typer
 
 from scalerl.core.clock import SystemClock
 from scalerl.core.errors import UsageError
+from scalerl.core.plain import finite
 from scalerl.core.units import counted
 from scalerl.reports import console_for, print_tables
-from scalerl.reports.document import finite
 from scalerl.reports.evaluation import evaluation_tables
 from scalerl.runs.evaluate import evaluate, folder_of, recipe_for
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from scalerl.cli._curve_options import CurveOptions, amount, takes_curve_options
+from scalerl.cli._curve_options import CurveOptions, amount, listed, takes_curve_options
 from scalerl.cli.report import say_written, write_report
 from scalerl.core.errors import UsageError
 from scalerl.curves.backtest import backtest
@@ -20,6 +20,8 @@ from scalerl.importers import list_columns
 from scalerl.reports import console_for, print_fits, print_listing, to_json, write_figure
 
 app = typer.Typer(add_completion=False)
+
+_TARGETS = "0.6,0.65"
 
 
 @app.command(help=__doc__)
@@ -66,7 +68,7 @@ def _with_decisions(answer: Fit, *, reach: str | None, budget: str | None) -> Fi
         return answer
     return decided(
         answer,
-        targets=tuple(_reward(text) for text in (reach or "").split(",") if text.strip()),
+        targets=tuple(map(_reward, listed(reach, flag="--reach", example=_TARGETS))),
         budget=None if budget is None else amount(budget, answer.curve.axis, flag="--budget"),
     )
 
@@ -75,4 +77,4 @@ def _reward(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise UsageError(f"'{text}' is no reward", where="--reach", remedy="write numbers, for example 0.6,0.65") from None
+        raise UsageError(f"'{text}' is no reward", where="--reach", remedy=f"write numbers, for example {_TARGETS}") from None

@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
+from scalerl.core.plain import finite
 from scalerl.core.units import counted
 from scalerl.reports import console_for
-from scalerl.reports.document import finite
 from scalerl.reports.rollouts import print_rollouts
 from scalerl.runs import RunDirectory
 from scalerl.runs.rollouts import Rollouts

@@ -1,7 +1,7 @@
 """What follows from one fit: whether and when a reward is reached, what a budget buys, and which differences can be seen at all.
 
     answer = decided(fit(curve, r0=0.40), targets=(0.62,), budget=100_000)
-    print(answer.decisions)
+    print(answer)
 
 All of it is read off the fit's draws: the probability of anything is the share of draws in which it holds, and the compute
 that a target needs is infinite in those that never reach it. A reward is "reached" by the law's mean, not by one lucky
@@ -20,6 +20,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from scalerl.core.errors import UsageError
+from scalerl.core.units import Compute, format_number
 from scalerl.curves.result import Draws, Estimate, Fit, Status
 from scalerl.curves.seeds import SPREAD, pooled
 from scalerl.records.curve import FloatArray
@@ -120,6 +121,17 @@ class Decisions:
             "detectable_difference": self.detectable,
         }
 
+    def lines(self, answer: Fit) -> list[str]:
+        """What `print(answer)` shows of them, for the fit that they follow from."""
+        if not leads_on(answer):
+            return [f"nothing follows for a target or a budget: {answer.status}"]
+        lines = [_reach_line(reach, answer) for reach in self.reaches]
+        if self.budget is not None:
+            lines.append(f"budget {Compute(self.budget, answer.curve.axis)}: {_outlook_line(self.outlook)}")
+        if self.detectable is not None:
+            lines.append(f"least difference of A that one run of each of two recipes would show: {format_number(self.detectable)}")
+        return lines
+
 
 def decided(answer: Fit, *, targets: Sequence[float] = (), budget: float | None = None) -> Fit:
     """`answer` with what follows for `targets`, rewards in the log's unit, and for a `budget`: the compute of the whole run.
@@ -147,6 +159,13 @@ def decided(answer: Fit, *, targets: Sequence[float] = (), budget: float | None 
             detectable=detectable_difference(answer) if answer.parameters["A"].identified else None,
         ),
     )
+
+
+def percent(probability: float) -> str:
+    """A probability for people; never certainty, which no finite number of draws shows."""
+    if probability < 0.005:
+        return "<1%"
+    return ">99%" if probability > 0.995 else f"{probability:.0%}"
 
 
 def leads_on(answer: Fit) -> bool:
@@ -247,3 +266,26 @@ def _verdict(worthwhile: float, goes_on: float) -> Verdict:
     if worthwhile < _LIKELY:
         return Verdict.UNDECIDED
     return Verdict.SCALE if goes_on >= _LIKELY else Verdict.CONTINUE
+
+
+def _reach_line(reach: Reach, answer: Fit) -> str:
+    needed = reach.compute
+    line = f"target {format_number(reach.target)}: reached with probability {percent(reach.probability)}"
+    if needed.high == 0.0:
+        line += ", from the start"
+    elif math.isfinite(needed.low):
+        value = "not known" if needed.value is None else Compute(needed.value, answer.curve.axis)
+        until = "never" if math.isinf(needed.high) else Compute(needed.high, answer.curve.axis)
+        line += f", compute needed {value} ({Compute(needed.low, answer.curve.axis)} to {until})"
+    return line if reach.by_budget is None else f"{line}, within the budget with {percent(reach.by_budget)}"
+
+
+def _outlook_line(outlook: Outlook | None) -> str:
+    if outlook is None:
+        return "spent"
+    return f"{outlook.verdict}; gain {_amount(outlook.gain)}, left to the ceiling {_amount(outlook.left)}"
+
+
+def _amount(estimate: Estimate) -> str:
+    value = "not known" if estimate.value is None else format_number(estimate.value)
+    return f"{value} ({format_number(estimate.low)} to {format_number(estimate.high)})"

@@ -63,7 +63,7 @@ def fit_paper(selection: Selection, blank: Fit) -> Fit:
         warnings.append("The published grid of C_mid is in GPU-hours: it was scaled to the last point, and no early points were dropped.")
     low, high = curve.bounds
     optimum = _search(curve, R0, C_mid_grid)
-    is_bounded = _A_GRID[0] < optimum.A < _A_GRID[-1]
+    is_bounded = bool(_A_GRID[0] < optimum.A < _A_GRID[-1])
     doubts = () if is_bounded else (f"A lies at the end of the published grid, {optimum.A:g}: it is not bounded by these points.",)
     estimates = {"R0": R0, "A": low + (high - low) * optimum.A, "B": optimum.B, "C_mid": optimum.C_mid}
     best = LawFit(

@@ -1,4 +1,4 @@
-"""What `print(answer)` shows of a fit: the status in words, doubts, parameters, forecasts, and then what was assumed.
+"""What `print(answer)` shows of a fit: the status in words, doubts, parameters, forecasts, decisions, and what was assumed.
 
 Plain text for a Python session; `scalerl.reports` draws the same answer on a terminal, on a page and as a figure.
 """
@@ -20,7 +20,7 @@ def printout(answer: Fit) -> str:
     lines = [
         f"{answer.curve.name}: {answer.status}. {answer.status.meaning}",
         *(f"  ! {doubt}" for doubt in answer.doubts),
-        *(f"  {line}" for line in (*_parameters(answer), *_forecasts(answer))),
+        *(f"  {line}" for line in (*_parameters(answer), *_forecasts(answer), *_decisions(answer))),
         *(f"  - {note}" for note in (_basis(answer), *answer.warnings, *answer.curve.notes)),
     ]
     return "\n".join(printable(line).rstrip() for line in lines)
@@ -48,6 +48,10 @@ def _forecasts(answer: Fit) -> list[str]:
         f"{format_number(forecast.mean)}  {_interval(forecast.low, forecast.high)}"
         for forecast in answer.forecasts
     ]
+
+
+def _decisions(answer: Fit) -> list[str]:
+    return [] if answer.decisions is None else answer.decisions.lines(answer)
 
 
 def _basis(answer: Fit) -> str:

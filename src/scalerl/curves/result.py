@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from scalerl.core.plain import finite
 from scalerl.core.text import printable
 from scalerl.core.units import format_number
 from scalerl.curves.printout import printout
@@ -56,8 +57,9 @@ class Estimate:
     """What it is counted in: as the log's rewards, on the curve's axis, or a plain number."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The parameter's entry of `scalerl fit --json`."""
-        return {"value": self.value, "low": self.low, "high": self.high, "identified": self.identified, "source": self.source}
+        """The parameter's entry of `scalerl fit --json`; an infinite bound, which JSON does not know, is None."""
+        entry = {"value": self.value, "low": self.low, "high": self.high, "identified": self.identified, "source": self.source}
+        return {name: finite(value) for name, value in entry.items()}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -199,7 +201,7 @@ class Fit:
         return None if band is None else Forecast(compute, float(band.mean[0]), float(band.low[0]), float(band.high[0]))
 
     def to_dict(self) -> dict[str, Any]:
-        """The curve's entry of `scalerl fit --json`, in plain numbers."""
+        """The curve's entry of `scalerl fit --json`, in plain numbers; what is infinite or no number is None."""
         low, high = self.curve.bounds
         unknown = {
             "R0": Estimate(None, low, high, identified=False, source="prior"),
@@ -207,7 +209,7 @@ class Fit:
             "B": Estimate(None, 0.0, math.inf, identified=False, source="prior", unit=""),
             "C_mid": Estimate(None, 0.0, math.inf, identified=False, source="prior", unit="compute"),
         }
-        return {
+        entry = {
             "name": self.curve.name,
             "points": len(self.fitted),
             "window": list(self.window),
@@ -232,6 +234,7 @@ class Fit:
             "warnings": [*self.doubts, *self.warnings],
             "notes": list(self.curve.notes),
         }
+        return {name: finite(value) for name, value in entry.items()}
 
     def __str__(self) -> str:
         return printout(self)

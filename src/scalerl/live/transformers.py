@@ -71,13 +71,14 @@ class ForecastCallback(TrainerCallback):
         self._rule = rule or StoppingRule()
         self._write = write
         self._flops: dict[int, float] = {}
-        self._num_points = 0
+        self._num_points: dict[str, int] = {}
+        self._last: dict[str, Prospect | None] = {}
         self._trouble: ScalerlError | None = None
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Count the points of a resumed run, which were judged before."""
         with harmless("the run"):
-            self._num_points = sum(map(len, self._curves(state)))
+            self._num_points = {curve.metric: len(curve) for curve in self._curves(state)}
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Remember the FLOPs; judge the training reward, for want of an evaluation, from time to time."""
@@ -96,19 +97,24 @@ class ForecastCallback(TrainerCallback):
                 self._write(f"scalerl: no forecast: {self._trouble}")
 
     def _judge(self, state: TrainerState, control: TrainerControl) -> None:
-        """Write what new points say, and stop if the rule says so for every curve."""
+        """Write what the new points of each curve say, and stop if the rule says so for every curve.
+
+        Of several data sets one is evaluated after the other: the others' curves have not grown.
+        """
         with harmless("the run"):
             curves = self._curves(state)
-            num_points = sum(map(len, curves))
-            if num_points == self._num_points:
+            grown = [curve for curve in curves if len(curve) != self._num_points.get(curve.metric, 0)]
+            if not grown:
                 return
-            self._num_points = num_points
-            prospects = [self._rule.prospect(curve, budget=self._end(curve, state), target=self._target) for curve in curves]
+            self._num_points |= {curve.metric: len(curve) for curve in grown}
+            for curve in grown:
+                self._last[curve.metric] = self._rule.prospect(curve, budget=self._end(curve, state), target=self._target)
+            prospects = [self._last.get(curve.metric) for curve in curves]
             self.prospects = tuple(prospect for prospect in prospects if prospect is not None)
-            if self._action == "stop" and prospects and all(prospect is not None and prospect.stops for prospect in prospects):
+            if self._action == "stop" and all(prospect is not None and prospect.stops for prospect in prospects):
                 control.should_training_stop = True
-            if state.is_world_process_zero:
-                for prospect in self.prospects:
+            for prospect in (self._last[curve.metric] for curve in grown) if state.is_world_process_zero else ():
+                if prospect is not None:
                     self._write(f"scalerl: {prospect}")
 
     def _curves(self, state: TrainerState) -> list[Curve]:

@@ -46,7 +46,8 @@ def draw(fits: Sequence[Fit], path: Path, *, titles: Sequence[str]) -> None:
         for fit, place, title in zip(fits, places, titles, strict=True):
             _draw(fit, place.add_subplot())
             place.suptitle(title, x=0.012, ha="left", fontsize=11.5, fontweight="bold", wrap=True)
-        figure.savefig(path, dpi=_PNG_DPI, metadata={_DATE_OF[path.suffix]: None} if path.suffix in _DATE_OF else {})
+        kind = path.suffix.lower()
+        figure.savefig(path, format=kind.removeprefix("."), dpi=_PNG_DPI, metadata={_DATE_OF[kind]: None} if kind in _DATE_OF else {})
 
 
 def _draw(fit: Fit, axes: Axes) -> None:

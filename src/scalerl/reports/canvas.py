@@ -19,6 +19,9 @@ _BRAILLE_BLANK = 0x2800
 _BRAILLE_DOTS = np.array([[0x01, 0x02, 0x04, 0x40], [0x08, 0x10, 0x20, 0x80]])
 """Bit of the dot at [column, row from the top] in a braille character."""
 
+_ROUNDING = 1e-9
+"""Of a step between ticks: .3 / .1 is a little less than 3."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stroke:
@@ -111,7 +114,8 @@ def nice_ticks(low: float, high: float, *, most: int) -> list[float]:
     rough = (high - low) / most
     power = 10.0 ** math.floor(math.log10(rough))
     step = next((factor * power for factor in (1.0, 2.0, 5.0) if factor * power >= rough), 10.0 * power)
-    return [step * index for index in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    first, last = math.ceil(low / step - _ROUNDING), math.floor(high / step + _ROUNDING)
+    return [min(max(step * index, low), high) for index in range(first, last + 1)]
 
 
 def log_ticks(low: float, high: float) -> list[float]:

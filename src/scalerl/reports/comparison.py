@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from scalerl.core.units import counted
 from scalerl.curves.comparison import Comparison, Crossing, Pair, Standing, Tie
-from scalerl.curves.decisions import SURE
+from scalerl.curves.decisions import SURE, percent
 from scalerl.records.curve import Curve
 from scalerl.reports import words
-from scalerl.reports.decisions import PRIOR, percent
+from scalerl.reports.decisions import PRIOR
 from scalerl.reports.tables import Table
 
 _MOST_PAIRS = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from scalerl.curves.backtest import Prefix
-from scalerl.curves.decisions import MARGIN, SURE, Outlook, Reach, Verdict, leads_on
+from scalerl.curves.decisions import MARGIN, SURE, Outlook, Reach, Verdict, leads_on, percent
 from scalerl.curves.result import Estimate, Fit
 from scalerl.reports import tables, words
 from scalerl.reports.tables import Table
@@ -81,13 +81,6 @@ def prefixes(fit: Fit) -> Table:
         ("compute", "share", "points", "answer", "ceiling A", level, "forecast of the end", "error"),
         rows,
     )
-
-
-def percent(probability: float) -> str:
-    """A probability for people; never certainty, which no finite number of draws shows."""
-    if probability < 0.005:
-        return "<1%"
-    return ">99%" if probability > 0.995 else f"{probability:.0%}"
 
 
 def _reach(reach: Reach, fit: Fit) -> str:

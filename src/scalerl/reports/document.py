@@ -9,11 +9,11 @@ evaluated. A report of runs of our own has "runs" too, each with its counts, led
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from scalerl.core.errors import UsageError
+from scalerl.core.plain import finite
 from scalerl.core.units import Axis
 from scalerl.curves.comparison import Comparison
 from scalerl.curves.result import Fit
@@ -49,17 +49,6 @@ def to_document(fits: Sequence[Fit], *, runs: Sequence[RunReport] = (), compared
 def to_json(fits: Sequence[Fit], *, runs: Sequence[RunReport] = (), compared: Sequence[Comparison] = ()) -> str:
     """`to_document` as indented JSON in plain ASCII, which every parser and every terminal reads."""
     return json.dumps(to_document(fits, runs=runs, compared=compared), indent=2, allow_nan=False)
-
-
-def finite(value: Any) -> Any:
-    """`value` with every number that JSON cannot write (NaN, infinities) replaced by None, inside lists and mappings too."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
-    return value
 
 
 def _axis(axis: Axis) -> dict[str, str]:

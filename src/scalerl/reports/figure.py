@@ -20,7 +20,7 @@ _MOST_FITS = 20
 
 
 def write_figure(fits: Fit | Sequence[Fit], path: str | Path, *, title: str | None = None) -> None:
-    """Draw a fit, or several one below the other, to `path`, whose suffix (`.svg`, `.png`, `.pdf`) says how.
+    """Draw a fit, or several one below the other, to `path`, whose suffix (`.svg`, `.png`, `.pdf`, in any case) says how.
 
     Above each stand its name, where there are several, its answer and its doubts; `title` replaces that of a single fit.
 
@@ -29,7 +29,7 @@ def write_figure(fits: Fit | Sequence[Fit], path: str | Path, *, title: str | No
         ScalerlError: matplotlib is not installed, or the file cannot be written.
     """
     fits, path = [fits] if isinstance(fits, Fit) else list(fits), Path(path)
-    if path.suffix not in _FORMATS:
+    if path.suffix.lower() not in _FORMATS:
         raise UsageError(f"no figure is drawn as '{path.suffix}'", where=str(path), remedy="choose one of " + ", ".join(_FORMATS))
     if not 1 <= len(fits) <= _MOST_FITS:
         raise UsageError(f"{len(fits)} fits make no figure", where=str(path), remedy=f"choose 1 to {_MOST_FITS}, or write a report")

@@ -22,13 +22,13 @@ from markupsafe import Markup
 
 from scalerl.core.errors import OccupiedError, ScalerlError, UsageError
 from scalerl.core.files import write_atomically
+from scalerl.core.plain import finite
 from scalerl.core.text import printable
 from scalerl.curves.comparison import Comparison
 from scalerl.curves.result import Fit
 from scalerl.records.curve import Curve, FloatArray
 from scalerl.reports import comparison, costs, decisions, tables, words
 from scalerl.reports import run as run_tables
-from scalerl.reports.document import finite
 from scalerl.reports.picture import has_intervals, linear_form, picture_of, residuals
 from scalerl.reports.run import RunReport
 

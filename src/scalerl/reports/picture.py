@@ -83,7 +83,7 @@ def ceiling_of(fit: Fit) -> Estimate | None:
 
 
 def compute_range_of(fits: Sequence[Fit]) -> tuple[float, float]:
-    """The positive compute to show: every point and forecast of `fits`, and an outlook where nothing lies beyond a window."""
+    """The positive compute to show: every point and forecast of `fits`, and an outlook for laws where nothing lies beyond a window."""
     positive = np.concatenate([fit.curve.compute[fit.curve.compute > 0.0] for fit in fits])
     if not positive.size:
         return 1.0, _OUTLOOK
@@ -91,7 +91,8 @@ def compute_range_of(fits: Sequence[Fit]) -> tuple[float, float]:
     beyond = [float(compute) for fit in fits for compute in later_points(fit).compute] + [
         forecast.compute for fit in fits for forecast in fit.forecasts
     ]
-    return first, max([last, _OUTLOOK * first, *(beyond or [_OUTLOOK * last])])
+    outlook = _OUTLOOK * (last if any(fit.best is not None for fit in fits) else first)
+    return first, max([last, _OUTLOOK * first, *(beyond or [outlook])])
 
 
 def later_points(fit: Fit) -> Curve:

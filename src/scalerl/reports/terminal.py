@@ -230,7 +230,8 @@ def _print_ceilings(fit: Fit, tested: Backtest, console: Console, *, num_rows: i
     is_ascii, width = console.options.ascii_only, min(console.width, _WIDEST_PLOT)
     shares = np.array([share for share, _ in known])
     low, high = (np.array([edge for _, A in known for edge in [getattr(A, side)]]) for side in ("low", "high"))
-    sides = ((float(shares[0]), 1.0), (float(low.min()), float(high.max())))
+    bottom, top = float(low.min()), float(high.max())
+    sides = ((float(shares[0]), 1.0), (bottom, top) if bottom < top else fit.curve.bounds)
 
     def draw(canvas: Canvas) -> None:
         at = np.geomspace(shares[0], shares[-1], round(canvas.num_dot_columns * float(_share(np.log(shares[-1]), np.log(sides[0])))))

@@ -14,7 +14,9 @@ from scalerl.core.errors import DataError, UsageError, unknown_name
 from scalerl.core.units import STEPS, counted, format_number
 from scalerl.importers.tables.choice import Choice
 from scalerl.importers.tables.compute import ComputeColumn, choose_compute, step_of
-from scalerl.importers.tables.lineage import Lineage, falls_often, follow, logged_late, shuffled, without_steps
+from scalerl.importers.tables.counting import counts_of
+from scalerl.importers.tables.evaluations import told_apart
+from scalerl.importers.tables.lineage import Lineage, follow, logged_late, shuffled, without_steps
 from scalerl.importers.tables.reward import RewardColumn, bounds_of, choose_rewards
 from scalerl.importers.tables.table import Table, number_of
 from scalerl.importers.tables.vocabulary import GENERIC, recognise
@@ -83,7 +85,7 @@ def curves_of(table: Table, choice: Choice, *, path: Path) -> list[Curve]:
         UsageError: `choice` names a column or a value that the log does not have.
     """
     where = str(path)
-    table = _filtered(table, choice, where=where)
+    table = told_apart(_filtered(table, choice, where=where))
     by = _splitting_columns(table, choice, where=where)
     with np.errstate(all="ignore"):  # absurd numbers overflow to infinity, which Curve.of refuses
         chosen = _choose(table, choice, by, where=where)
@@ -133,7 +135,7 @@ def _bounds(
 
 def listing_of(table: Table, choice: Choice, *, path: Path) -> Listing:
     """The columns of a log, and the notes on what would be chosen."""
-    table = _filtered(table, choice, where=str(path))
+    table = told_apart(_filtered(table, choice, where=str(path)))
     facts = []
     for name, column in table.columns.items():
         numbers = column.numbers
@@ -286,13 +288,9 @@ def _lineage(compute: ComputeColumn, rows: NDArray[np.int64], steps: FloatArray 
         at = at[~logged_late(steps[at])]
     if not at.size:
         return None
-    counts = compute.counts
-    if counts == "unsaid":
-        fell_often = falls_often(values[at], steps=at.astype(np.float64) if steps is None else steps[at])
-        counts = "per_step" if fell_often else compute.if_growing
-    if steps is None:
-        return without_steps(at, values[at], counts=counts)
-    return follow(at, steps[at], values[at], counts=counts)
+    steps = None if steps is None else steps[at]
+    counts = counts_of(values[at], steps=steps, named=compute.counts, if_growing=compute.if_growing)
+    return without_steps(at, values[at], counts=counts) if steps is None else follow(at, steps, values[at], counts=counts)
 
 
 def _last_of_each_step(at: NDArray[np.int64], steps: FloatArray) -> NDArray[np.int64]:
@@ -321,11 +319,18 @@ def _compute_notes(compute: ComputeColumn, metric: str, rows: NDArray[np.int64],
         yield f"{counted(num_between, 'point')} of '{metric}' between two readings of {text}, which is interpolated there"
 
 
+def _amount_of(lineage: Lineage) -> str:
+    gap = float(np.median(np.diff(lineage.steps))) if lineage.steps.size > 1 else 1.0
+    steps = f", of all {gap:g} from one row to the next," if lineage.start is not None and gap > 1.0 else ", and"
+    return f"the amount of each step{steps} added up"
+
+
 def _lineage_notes(lineage: Lineage, compute: ComputeColumn, *, num_back: int) -> Iterator[str]:
     wasted = f"{format_number(lineage.wasted * compute.scale)} {compute.axis.unit}"
-    if compute.counts == "unsaid":
-        taken_for = "the amount of each step, and added up" if lineage.counts == "per_step" else "a running total"
-        yield f"{compute.text} is taken for {taken_for}, as its numbers suggest"
+    if lineage.counts != compute.counts:
+        taken_for = _amount_of(lineage) if lineage.counts == "per_step" else "a running total"
+        against = "" if compute.counts == "unsaid" else ", whatever its name says"
+        yield f"{compute.text} is taken for {taken_for}, as its numbers suggest{against}"
     if num_back:
         yield f"compute goes back {counted(num_back, 'time')}: {_SEVERAL_RUNS}"
     if num_resumes := lineage.resumed_rows.size:

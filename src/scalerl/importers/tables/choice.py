@@ -55,7 +55,7 @@ class Choice:
         return Choice(
             x=x,
             y=y,
-            by=tuple(name.strip() for name in by.split(",") if name.strip()) if by else (),
+            by=() if by is None else _columns(by),
             gpus=gpus,
             bounds=None if bounds is None else _bounds(bounds),
             where=tuple(_condition(text) for text in where),
@@ -65,6 +65,13 @@ class Choice:
     def labels(self) -> frozenset[str]:
         """The columns whose cells must be kept as text: those asked for, and those that usually tell runs, or parts of one, apart."""
         return frozenset([*self.by, *(column for column, _ in self.where), *GENERIC.runs, *GENERIC.parts])
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise UsageError(f"'{text}' names no column", where="--by", remedy="write COLUMN,..., for example loss,seed")
+    return names
 
 
 def _bounds(text: str) -> tuple[float, float]:

@@ -20,8 +20,6 @@ from scalerl.records.curve import FloatArray
 
 Counts = Literal["total", "per_step", "clock"]
 
-_OFTEN_FALLS = 0.2
-"""A counter of whose changes more than this share are falls is taken as the amount of one step."""
 _SHUFFLED_SHARE, _LEAST_BACK = 0.25, 2
 """Steps that go back this often, and in more than this share of the rows, are not in the order of time if none is repeated."""
 _PAUSE_FACTOR, _PAUSE_S = 10.0, 3600.0
@@ -109,14 +107,9 @@ class _Marks:
         return self.spent.pop()
 
 
-def falls_often(values: FloatArray, *, steps: FloatArray) -> bool:
-    """Whether a counter that does not say what it counts, `values` (n,), gives the amount of each step.
-
-    A total seldom falls, and stands still only where it is repeated on rows that did not count; an amount may be constant.
-    """
-    growth = np.diff(values)[np.diff(steps) > 0]
-    changes = growth[growth != 0]
-    return bool(growth.size and (not changes.size or (changes < 0).mean() > _OFTEN_FALLS))
+def is_time_stamp(values: FloatArray) -> bool:
+    """Whether the seconds `values`, (n,), n >= 1, count from 1970."""
+    return bool(values.min() > _UNIX_S)
 
 
 def shuffled(steps: FloatArray) -> bool:
@@ -140,12 +133,17 @@ def logged_late(steps: FloatArray) -> NDArray[np.bool_]:
     return late
 
 
+def step_before(steps: FloatArray) -> float:
+    """The step before the first of `steps`, (n,), n >= 1: nothing had been spent then."""
+    return min(0.0, float(steps[0]) - _usual_gap(steps))
+
+
 def without_steps(rows: NDArray[np.int64], values: FloatArray, *, counts: Counts) -> Lineage:
     """A log without a step column, where a resume cannot be told: rows, (n,), stand for steps."""
     if counts == "per_step":
         compute = np.cumsum(values)
     else:
-        compute = values - values.min() if counts == "clock" and values.min() > _UNIX_S else values
+        compute = values - values.min() if counts == "clock" and is_time_stamp(values) else values
     at = rows.astype(np.float64)
     if (between := _usual_gap(at) - 1.0) > 0.0:
         # Where compute has rows of its own, the last one paid for the evaluations on the rows just after it.
@@ -157,7 +155,7 @@ def without_steps(rows: NDArray[np.int64], values: FloatArray, *, counts: Counts
 def follow(rows: NDArray[np.int64], steps: FloatArray, values: FloatArray, *, counts: Counts) -> Lineage:
     """The lineage of a counter: its rows, (n,) increasing, with their steps and finite values, n >= 1."""
     usual_gap = _usual_gap(steps)
-    start = min(0.0, float(steps[0]) - usual_gap) if counts == "per_step" else min(0.0, float(steps[0]))
+    start = step_before(steps) if counts == "per_step" else min(0.0, float(steps[0]))
     usual_rate = _usual_rate(steps, values)
     starts_late = bool(steps[0] > _LATE_GAPS * usual_gap)
     from_process = counts == "clock" and bool(values[0] > _UNIX_S or (starts_late and values[0] < _LATE_SHARE * usual_rate * steps[0]))

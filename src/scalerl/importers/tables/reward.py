@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from scalerl.core.errors import DataError
 from scalerl.importers.tables.choice import Choice
+from scalerl.importers.tables.evaluations import data_sets_in, without_data_set
 from scalerl.importers.tables.lookup import also_there, find, none_found, numeric, unread
 from scalerl.importers.tables.table import Table
 from scalerl.importers.tables.vocabulary import GENERIC, Vocabulary
@@ -56,12 +57,8 @@ class _Known:
     whose: str
     """Whose name it is, in words."""
     pattern: re.Pattern[str]
-
-    @property
-    def data_set(self) -> str:
-        """What the groups of the pattern say: the name of the data set."""
-        match = self.pattern.fullmatch(self.name)
-        return "/".join(filter(None, match.groupdict().values())) if match else ""
+    data_set: str
+    """As the trainer's other columns or the groups of the pattern name it."""
 
 
 def choose_rewards(table: Table, choice: Choice, vocabularies: tuple[Vocabulary, ...], *, where: str) -> tuple[RewardColumn, ...]:
@@ -132,13 +129,16 @@ def _known(table: Table, vocabularies: tuple[Vocabulary, ...], kind: Literal["he
     refused = (*vocabularies[0].not_held_out, *vocabularies[0].training) if kind == "held_out" else ()
     names = [name for name in numeric(table) if not any(pattern.fullmatch(name) for pattern in refused)]
     names.sort(key=lambda name: (-table.columns[name].numbers.size, name))
+    data_sets = data_sets_in(table.columns)
     known: dict[str, _Known] = {}
     for vocabulary in vocabularies:
         whose = vocabulary.name if vocabulary is GENERIC else f"{vocabulary.name}'s name"
         for pattern in vocabulary.held_out if kind == "held_out" else vocabulary.training:
             for name in names:
-                if pattern.fullmatch(name):
-                    known.setdefault(name, _Known(name, whose, pattern))
+                bare_name, data_set = without_data_set(name, data_sets)
+                if (match := pattern.fullmatch(bare_name)) is not None:
+                    named = "/".join(filter(None, (data_set, *match.groupdict().values())))
+                    known.setdefault(name, _Known(name, whose, pattern, named))
     return list(known.values())
 
 
