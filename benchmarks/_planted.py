@@ -26,8 +26,14 @@ from scalerl.core.units import DEVICE_HOURS
 from scalerl.records.curve import Curve
 
 FloatArray = NDArray[np.float64]
-Stress = Literal["early_step", "early_hyperbola", "early_sigmoid", "slow_early_phase", "outliers", "early_dip", "late_decline"]
+Stress = Literal[
+    "early_step", "early_hyperbola", "early_sigmoid", "slow_early_phase", "outliers", "early_dip", "late_decline", "few_trials"
+]
+    "early_step", "early_hyperbola", "early_sigmoid", "slow_early_phase", "outliers", "early_dip", "late_decline", "few_trials"
+]
 
+FEW_TRIALS = 30
+"""Completions behind each point of a small evaluation set such as AIME's."""
 DECLINE_FROM = 0.7
 """Share of the last compute at which a late decline begins."""
 _EARLY, _SLOW = (0.005, 0.1), (0.1, 0.33)
@@ -106,7 +112,10 @@ class Planted:
             noise += _outliers(rng, compute.size) * truth.noise_sd
         reward = np.clip(mean + noise, 0.0, 1.0)
         unit = 10.0 ** rng.uniform(0.0, 6.0)
-        curve = Curve.of(f"planted {index}", DEVICE_HOURS, compute * unit, reward)
+        trials = None
+        if stress == "few_trials":
+            reward, trials = rng.binomial(FEW_TRIALS, mean) / FEW_TRIALS, np.full(compute.size, FEW_TRIALS)
+        curve = Curve.of(f"planted {index}", DEVICE_HOURS, compute * unit, reward, trials=trials)
         return Planted(index, curve, truth, spacing, has_base)
 
 

@@ -71,6 +71,11 @@ def test_f4_a_collapse_is_predicted_by_no_prefix():
     assert tested.enough is None
 
 
+def test_the_level_of_a_flat_curve_bounds_no_ceiling():
+    rng = np.random.default_rng(0)
+    assert backtest(fit(Curve.of("flat", STEPS, np.arange(1.0, 41.0), 0.5 + 0.01 * rng.normal(size=40)))).bounded is None
+
+
 def test_two_points_and_a_fit_made_by_hand():
     lone = backtest(fit(Curve.of("lone", STEPS, [95.0, 100.0], [0.3, 0.4])))
     assert (lone.end, lone.prefixes, lone.enough, lone.bounded) == (None, (), None, None)

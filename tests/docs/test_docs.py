@@ -44,6 +44,17 @@ def test_the_pages_blocks_run(page, folder):
                     assert result.returncode == 0, f"{line}\n{result.stderr}"
 
 
+QUOTED = re.compile(r"^```sh\n([^`]*?)^```\n\n((?:    .*\n)+)", re.MULTILINE)
+
+
+def test_what_the_readme_quotes_is_what_the_commands_above_it_print(folder):
+    found = QUOTED.findall((ROOT / "README.md").read_text())
+    assert found
+    for commands, quoted in found:
+        result = subprocess.run(["bash", "-euc", commands], capture_output=True, text=True, check=True)
+        assert " ".join(quoted.split()) in " ".join(result.stdout.split())
+
+
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
 def test_the_pages_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):

@@ -7,6 +7,7 @@ import pytest
 
 from scalerl.core.text import printable
 from scalerl.core.units import STEPS, TOKENS
+from scalerl.curves.checks import Collapse
 from scalerl.curves.result import Estimate, Status
 from scalerl.records.curve import Curve
 from scalerl.reports import words
@@ -20,8 +21,7 @@ def test_a_bounded_ceiling_is_named_with_its_interval(planted):
 
 def test_an_unbounded_ceiling_gets_a_least_value_and_no_point_value(planted):
     assert words.headline(planted.unbounded_fit()) == (
-        "These points do not bound the ceiling of the mean@16 from above: the climb has not bent enough yet; "
-        "it is at least 0.580 (90% interval 0.580 to 1.000)."
+        "These points do not bound the ceiling of the mean@16 from above; it is at least 0.580 (90% interval 0.580 to 1.000)."
     )
 
 
@@ -62,9 +62,12 @@ def test_a_saturated_curve_has_a_ceiling_but_no_climb(planted):
 def test_f4_a_collapse_names_peak_and_end(planted):
     curve = Curve.of("run", STEPS, [32, 64, 96, 128, 160], [0.3, 0.5, 0.6, 0.2, 0.03])
     fit = replace(planted.unanswered_fit(Status.COLLAPSED), curve=curve, window=(32.0, 160.0))
-    assert words.headline(fit) == (
+    of_all = replace(fit, collapse=Collapse(96.0, 0.6, 0.03))
+    assert words.headline(of_all) == (
         "The pass rate rose to 0.600 at 96 steps and fell to 0.030 by the last point: no ceiling follows from the whole series."
     )
+    assert words.headline(replace(fit, collapse=Collapse(32.0, 0.6, 0.03))).startswith("The pass rate fell from 0.600 at 32 steps to 0.030")
+    assert words.headline(fit) == Status.COLLAPSED.meaning
 
 
 @pytest.mark.parametrize(

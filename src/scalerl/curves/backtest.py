@@ -80,7 +80,7 @@ class Backtest:
         """The smallest prefix from which on the ceiling was bounded by the points; None if it never was."""
         smallest = None
         for prefix in reversed(self.prefixes):
-            if prefix.A is None or not prefix.A.identified:
+            if prefix.A is None or not prefix.A.identified or prefix.status is Status.FLAT:
                 break
             smallest = prefix
         return smallest

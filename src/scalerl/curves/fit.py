@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -38,23 +39,31 @@ PAPER = "paper"
 """Selects the published procedure instead of a law."""
 
 _LEAST_CLIMB_SEEN = 0.5
-"""A ceiling is seen once half of the climb lies behind ..."""
+"""A ceiling is seen once half of the way from R0 lies behind ..."""
 _CLIMB_UNSEEN = 0.05
 """... but for this probability, ..."""
 _WIDEST = 0.20
 """... and its 90 % interval is no wider than this share of the reward's range; ..."""
+_EDGE = 0.985
+"""... and ends below this, or the range of the reward bounds it and not the points; ..."""
 _NARROW = 0.06
 """... or once that interval is as narrow as this, whatever lies behind."""
 _FAR_BETTER = 10.0
 """A law whose AICc is higher by this has essentially no support beside the better one (Burnham and Anderson 2002, 2.6)."""
-_LIKELIER = 0.5
-"""Probability from which an early phase is told of."""
+_LEAST_EVIDENCE = 3.0
+"""Factor on the prior odds of an early phase from which on it is told of."""
 _PRIOR_SHARE = 0.8
 """A parameter whose 90 % interval is wider than this share of its prior's has learned nothing."""
 _FEW_DRAWS = 1024
 """Enough for the laws beside the one asked for, and to see whether A moved."""
 _OTHERS = (Sigmoid(), Power(), Exponential())
 """Are fitted beside the law asked for."""
+_FAR_OFF, _MAD_OF_NORMAL = 10.0, 0.6745
+"""A point stands out that lies farther from the law than so many robust standard deviations ..."""
+_LEAST_OFF = 0.03
+"""... and than this share of the reward's range ..."""
+_FEWEST_TO_STAND_OUT = 10
+"""... among so many."""
 _LEAST_LATER = 4
 """Late points that say nothing alone of three or four unknowns."""
 
@@ -66,7 +75,7 @@ def fit(
     r0: str | float = "measured",
     window: tuple[float, float] | None = None,
     level: float = 0.9,
-    at: tuple[float, ...] = (),
+    at: float | Sequence[float] = (),
 ) -> Fit:
     """The answer of `law` for `curve`.
 
@@ -83,14 +92,13 @@ def fit(
     """
     if not 0.0 < level < 1.0:
         raise UsageError(f"level {level:g} is no probability", where=curve.name, remedy="give one between 0 and 1, such as 0.9")
-    if not all(math.isfinite(compute) and compute >= 0.0 for compute in at):
-        raise UsageError("a forecast needs a finite amount of compute, 0 or more", where=curve.name, remedy="change what stands in at")
+    amounts = (at,) if isinstance(at, (int, float)) else tuple(at)
     selection = Selection.of(curve, r0=r0, window=window)
     blank = Fit(curve, selection.window, level, Status.OK, None, warnings=selection.warnings, doubts=selection.doubts)
     answer = fit_paper(selection, blank) if law == PAPER else _answer(_law(law), selection, blank)
     return replace(
         answer,
-        forecasts=tuple(forecast for compute in at if (forecast := answer.forecast(compute))),
+        forecasts=tuple(forecast for compute in amounts if (forecast := answer.forecast(compute))),
         refit=partial(fit, curve, law=law, r0=r0, level=level),
     )
 
@@ -99,6 +107,8 @@ def _law(asked: str | Law) -> Law:
     """The law itself; an unknown name is told with the published procedure among the choices."""
     if isinstance(asked, Law):
         return asked
+    if not isinstance(asked, str):
+        raise UsageError(f"{asked!r} is no law", where="law", remedy="give a name, or a law with its settings, such as Sigmoid()")
     known = Law.family.names()
     if asked not in known:
         raise unknown_name("law", asked, [*known, PAPER])
@@ -137,10 +147,13 @@ def _fitted(law: Law, selection: Selection, blank: Fit) -> Fit:
         return replace(blank, status=Status.FLAT, best=best, alternatives=tuple(beside), doubts=doubts)
     if _is_flat(found):
         sentence = "A constant explains the points better: the forecast holds their level, and the climb is not identified."
+        climbed = _has_climbed(constant)
+        # A level that nothing rose to may be the foot of a climb.
+        known = as_fit(constant) if climbed else _with_unknown_ceiling(as_fit(constant), best)
         return replace(
             blank,
-            status=Status.SATURATED if _has_climbed(constant) else Status.FLAT,
-            best=_with_unknown(as_fit(constant), found),
+            status=Status.SATURATED if climbed else Status.FLAT,
+            best=_with_unknown_shape(known, found),
             alternatives=(best, *beside),
             warnings=(*blank.warnings, sentence),
             doubts=(*blank.doubts, *_doubts_of_residuals(constant)),
@@ -151,7 +164,7 @@ def _fitted(law: Law, selection: Selection, blank: Fit) -> Fit:
         status=Status.OK if ceiling_is_bounded(found) else Status.NOT_IDENTIFIED,
         best=best,
         alternatives=tuple(beside),
-        warnings=(*blank.warnings, *_phase_told(best, selection)),
+        warnings=(*blank.warnings, *_phase_told(best, law, selection)),
         doubts=(
             *blank.doubts,
             *_outdone(best, beside),
@@ -162,10 +175,12 @@ def _fitted(law: Law, selection: Selection, blank: Fit) -> Fit:
     )
 
 
-def _phase_told(best: LawFit, selection: Selection) -> tuple[str, ...]:
-    """A sentence where a fast early phase is likelier than not."""
-    phase = best.early_phase
-    if phase is None or phase.probability < _LIKELIER:
+def _phase_told(best: LawFit, law: Law, selection: Selection) -> tuple[str, ...]:
+    """A sentence where the points speak for a fast early phase that left a trace in them."""
+    phase, chance = best.early_phase, law.chance_of_early_phase()
+    if phase is None or phase.probability * (1.0 - chance) < _LEAST_EVIDENCE * chance * (1.0 - phase.probability):
+        return ()
+    if phase.c.high < selection.positive().compute[0]:
         return ()
     to = "" if phase.R1.value is None else f" to {format_number(phase.R1.value)}"
     scale = "" if phase.c.value is None else f" (on a scale of {selection.amount(phase.c.value)})"
@@ -181,12 +196,14 @@ def _outdone(best: LawFit, others: list[LawFit]) -> tuple[str, ...]:
 
 def ceiling_is_bounded(found: Posterior) -> bool:
     """Whether the points bound A above: half of the climb very likely lies behind and A is known to .20, or A is known to .06 anyway."""
-    return _width(found.A) <= (_WIDEST if _climb_is_seen(found) else _NARROW)
+    width = _width(found.A)
+    return width <= _NARROW or (width <= _WIDEST and _climb_is_seen(found) and float(np.quantile(found.A, 0.95)) < _EDGE)
 
 
 def _climb_is_seen(found: Posterior) -> bool:
-    """Whether half of the climb very likely lies behind the last point."""
-    return bool(np.mean(found.progress(np.array([found.points.log_last])) < _LEAST_CLIMB_SEEN) <= _CLIMB_UNSEEN)
+    """Whether half of the way from R0 to A very likely lies behind the last point."""
+    behind = found.mean(np.array([found.points.log_last]))[:, 0] - found.R0
+    return bool(np.mean(behind < _LEAST_CLIMB_SEEN * (found.A - found.R0)) <= _CLIMB_UNSEEN)
 
 
 def _is_flat(found: Posterior) -> bool:
@@ -213,7 +230,7 @@ def _collapsed(law: Law, selection: Selection, blank: Fit, collapse: Collapse) -
     before = _before_peak(law, selection.until(collapse.peak_compute), blank)
     label = f"{law.name()} up to {selection.amount(collapse.peak_compute)}"
     alternatives = () if before.best is None else (replace(before.best, law=label),)
-    return replace(blank, status=Status.COLLAPSED, alternatives=alternatives, warnings=(*blank.warnings, warning))
+    return replace(blank, status=Status.COLLAPSED, collapse=collapse, alternatives=alternatives, warnings=(*blank.warnings, warning))
 
 
 def _before_peak(law: Law, selection: Selection, blank: Fit) -> Fit:
@@ -360,7 +377,12 @@ def _residuals(found: Posterior) -> FloatArray:
     return residuals
 
 
-def _with_unknown(constant: LawFit, asked: Posterior) -> LawFit:
+def _with_unknown_ceiling(constant: LawFit, asked: LawFit) -> LawFit:
+    """The constant with the ceilings that the law asked for leaves possible."""
+    return replace(constant, parameters={**constant.parameters, "A": replace(asked.parameters["A"], value=None, identified=False)})
+
+
+def _with_unknown_shape(constant: LawFit, asked: Posterior) -> LawFit:
     """The constant with the parameters of the law asked for, of which it knows nothing but the prior's range."""
     unknown = {}
     for parameter in asked.parameters:
@@ -370,15 +392,17 @@ def _with_unknown(constant: LawFit, asked: Posterior) -> LawFit:
 
 
 def _doubts_of_ceiling(found: Posterior) -> tuple[str, ...]:
-    """A sentence where the points do not bound A."""
+    """A sentence where the points do not bound A, and what would."""
     if ceiling_is_bounded(found):
         return ()
-    if _climb_is_seen(found):
-        return (
-            f"A is not bounded above by these points: its 90 % interval spans {_width(found.A):.2f} of the reward's range;"
-            " train on, evaluate more often, or give R0.",
-        )
-    return ("A is not bounded above by these points: more than half of the climb may lie beyond the last one; train on, or give R0.",)
+    why = (
+        f"its 90 % interval spans {_width(found.A):.2f} of the reward's range"
+        if _climb_is_seen(found)
+        else "more than half of the climb may lie beyond the last one"
+    )
+    knows_start = found.points.R0 is not None or np.isneginf(found.points.log_compute[0])
+    remedy = "train on, or evaluate more often" if knows_start else "evaluate the base model or give R0; else train on"
+    return (f"A is not bounded above by these points: {why}; {remedy}.",)
 
 
 def _doubts_of_residuals(found: Posterior) -> tuple[str, ...]:
@@ -393,9 +417,24 @@ def _doubts_of_residuals(found: Posterior) -> tuple[str, ...]:
             f"The late residuals {course} (twice the log likelihood ratio of a kink: {abs(change):.0f}):"
             " the law misses a late change, and its intervals are too narrow."
         )
+    doubts += _outliers_told(points, residuals)
     if points.R0 is not None and points.reward.min() + 3.0 * float(residuals.std()) < points.R0:
         doubts.append("R0 was given above some of the rewards: no law that climbs from there can fit them.")
     return tuple(doubts)
+
+
+def _outliers_told(points: Points, residuals: FloatArray) -> list[str]:
+    """A sentence on the point that lies farthest off, where no noise puts one there: an evaluation may have failed."""
+    spread = float(np.median(np.abs(residuals - np.median(residuals)))) / _MAD_OF_NORMAL
+    off = np.abs(residuals)
+    far = off > max(_FAR_OFF * spread, _LEAST_OFF)
+    if residuals.size < _FEWEST_TO_STAND_OUT or not far.any():
+        return []
+    worst = int(off.argmax())
+    reward = format_number(float(points.to_reward(points.reward[worst : worst + 1])[0]))
+    where = format_number(float(np.exp(points.log_compute[worst])) * points.first_compute)
+    count = counted(int(far.sum()), "point")
+    return [f"{count} far off the law, the farthest {reward} at a compute of {where}: if an evaluation failed there, leave it out."]
 
 
 def _doubts_of_window(found: Posterior, selection: Selection) -> tuple[str, ...]:

@@ -76,7 +76,7 @@ def fit_paper(selection: Selection, blank: Fit) -> Fit:
         },
         rmse=(high - low) * float(np.sqrt(optimum.squares / len(curve))),
         aicc=aicc(optimum.squares, num_points=len(curve), num_free=3),
-        solve=lambda: estimates,
+        solve=partial(dict, estimates),
         predict=partial(_band, estimates),
     )
     span = (float(curve.compute[0]), float(curve.compute[-1]))

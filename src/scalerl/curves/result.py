@@ -7,11 +7,12 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from scalerl.core.errors import UsageError
 from scalerl.core.plain import finite
 from scalerl.core.text import printable
 from scalerl.core.units import format_number
@@ -20,6 +21,7 @@ from scalerl.records.curve import Curve, FloatArray
 
 if TYPE_CHECKING:
     from scalerl.curves.backtest import Backtest
+    from scalerl.curves.checks import Collapse
     from scalerl.curves.decisions import Decisions
 
 
@@ -114,6 +116,19 @@ class EarlyPhase:
         return {"probability": self.probability, "R1": self.R1.to_dict(), "c": self.c.to_dict()}
 
 
+class Frozen(dict[str, Any]):
+    """A mapping that stays as it is; it can be pickled, as a mapping proxy cannot."""
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError("the parameters of an answer do not change")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce__(self) -> tuple[type[Frozen], tuple[dict[str, Any]]]:
+        return Frozen, (dict(self),)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class LawFit:
     """One law fitted to the points of a curve."""
@@ -135,6 +150,9 @@ class LawFit:
     """The posterior where A is known, in the unit of the reward: what the points then say of the climb."""
     early_phase: EarlyPhase | None = None
     """What was modelled apart, where anything speaks for it."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parameters", Frozen(self.parameters))
 
     @property
     def least_squares(self) -> Mapping[str, float]:
@@ -173,6 +191,8 @@ class Fit:
     """What was assumed or left out."""
     doubts: tuple[str, ...] = ()
     """Reasons not to believe the answer as it stands."""
+    collapse: Collapse | None = None
+    """How the reward fell, where the status says so."""
     refit: Callable[..., Fit] | None = field(default=None, repr=False)
     """Fits again with the same settings, in another `window` and with forecasts `at` other compute."""
     decisions: Decisions | None = None
@@ -191,9 +211,18 @@ class Fit:
         return self.curve.window(*self.window)
 
     def band(self, compute: ArrayLike) -> Band | None:
-        """The predictive band of one new evaluation at each of `compute`; None where there is no fit."""
+        """The predictive band of one new evaluation at each of `compute`, of any shape; None where there is no fit.
+
+        Raises:
+            UsageError: an amount is negative or not finite.
+        """
         grid: NDArray[np.float64] = np.atleast_1d(np.asarray(compute, dtype=np.float64))
-        return self.best.predict(grid) if self.best else None
+        if not (np.isfinite(grid).all() and (grid >= 0.0).all()):
+            raise UsageError("a forecast needs a finite amount of compute, 0 or more", where=self.curve.name, remedy="give another amount")
+        if self.best is None:
+            return None
+        band = self.best.predict(grid.ravel())
+        return Band(grid, *(column.reshape(grid.shape) for column in (band.mean, band.low, band.high)))
 
     def forecast(self, compute: float) -> Forecast | None:
         """The predictive interval of one new evaluation at `compute`."""

@@ -116,7 +116,8 @@ def _outlook(outlook: Outlook | None, fit: Fit, *, budget: float) -> str:
 
 
 def _amount(estimated: Estimate, fit: Fit) -> str:
-    return f"{words.estimate(estimated, fit.curve)} ({words.level(fit)} interval {words.estimate_interval(estimated, fit.curve)})"
+    interval = words.estimate_interval(estimated, fit.curve)
+    return words.estimate(estimated, fit.curve) + (f" ({words.level(fit)} interval {interval})" if interval else "")
 
 
 def _needed(reach: Reach, fit: Fit) -> str:

@@ -152,16 +152,18 @@ def _saturated(fit: Fit) -> str:
 def _unbounded(fit: Fit) -> str:
     ceiling = fit.parameters.get("A")
     least = f"; it is at least {reward(ceiling.low, fit.curve)}{_ceiling_interval(fit, ceiling)}" if ceiling else ""
-    return f"These points do not bound the ceiling of the {fit.curve.metric} from above: the climb has not bent enough yet{least}."
+    return f"These points do not bound the ceiling of the {fit.curve.metric} from above{least}."
 
 
 def _collapsed(fit: Fit) -> str:
-    seen = fit.fitted
-    peak = int(seen.reward.argmax())
-    return (
-        f"The {fit.curve.metric} rose to {reward(float(seen.reward[peak]), fit.curve)} at {compute(float(seen.compute[peak]), fit.curve)} "
-        f"and fell to {reward(float(seen.reward[-1]), fit.curve)} by the last point: no ceiling follows from the whole series."
-    )
+    collapse = fit.collapse
+    if collapse is None:
+        return fit.status.meaning
+    peak, when = reward(collapse.peak, fit.curve), compute(collapse.peak_compute, fit.curve)
+    is_first = collapse.peak_compute <= fit.fitted.compute[0]
+    course = f"fell from {peak} at {when}" if is_first else f"rose to {peak} at {when} and fell"
+    last = reward(collapse.last, fit.curve)
+    return f"The {fit.curve.metric} {course} to {last} by the last point: no ceiling follows from the whole series."
 
 
 def _too_few(fit: Fit) -> str:
