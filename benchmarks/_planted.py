@@ -29,8 +29,6 @@ FloatArray = NDArray[np.float64]
 Stress = Literal[
     "early_step", "early_hyperbola", "early_sigmoid", "slow_early_phase", "outliers", "early_dip", "late_decline", "few_trials"
 ]
-    "early_step", "early_hyperbola", "early_sigmoid", "slow_early_phase", "outliers", "early_dip", "late_decline", "few_trials"
-]
 
 FEW_TRIALS = 30
 """Completions behind each point of a small evaluation set such as AIME's."""
