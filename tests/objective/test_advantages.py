@@ -9,13 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scalerl.core.errors import UsageError
 from scalerl.objective.advantages import Advantage
 from scalerl.objective.advantages.centred import Centred
 from scalerl.objective.advantages.leave_one_out import LeaveOneOut
+from scalerl.objective.advantages.raw import Raw
 
 PEERS = json.loads((Path(__file__).parent / "peers.json").read_text())
-ALL = Advantage.family.names()
-SCALES = ("none", "group", "batch")
+GROUPED = ("centred", "leave_one_out")
+SCALED = [(name, scale) for name in GROUPED for scale in ("none", "group", "batch")]
+ALL = [*SCALED, ("raw", "none"), ("raw", "batch")]
 
 scores = st.sampled_from([math.nan, -1.0, 0.0, 0.1, 0.5, 0.7, 1.0])
 batches = st.lists(st.lists(scores, min_size=1, max_size=6).map(np.array), min_size=1, max_size=5)
@@ -28,7 +31,8 @@ def oracle(name: str, scale: str, values: list[np.ndarray]) -> list[list[float]]
         row = []
         for i, score in enumerate(group):
             others = [other for j, other in enumerate(group) if not math.isnan(other) and (name == "centred" or j != i)]
-            row.append(score - math.fsum(others) / len(others) if others else 0.0 * score)
+            baseline = 0.0 if name == "raw" else math.fsum(others) / len(others) if others else score
+            row.append(score - baseline)
         result.append(row)
 
     def std(members: list[float]) -> float:
@@ -39,11 +43,10 @@ def oracle(name: str, scale: str, values: list[np.ndarray]) -> list[list[float]]
     of_batch = std([member for row in result for member in row])
     divisors = [{"none": 1.0, "group": std(row), "batch": of_batch}[scale] for row in result]
     # Equal scores leave rounding here, of which the std is no scale.
-    return [[member / by if by > 1e-12 else 0.0 * member for member in row] for row, by in zip(result, divisors, strict=True)]
+    return [[member / by if by > 1e-12 else member for member in row] for row, by in zip(result, divisors, strict=True)]
 
 
-@pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize(("name", "scale"), ALL)
 @given(values=batches)
 def test_advantages_follow_from_the_equations(name, scale, values):
     """NaN stays NaN, and whoever has none is compared with those that have none either."""
@@ -53,8 +56,7 @@ def test_advantages_follow_from_the_equations(name, scale, values):
         np.testing.assert_allclose(mine, expected, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize(("name", "scale"), SCALED)
 @given(values=batches, factor=st.integers(1, 64), shift=st.integers(-8, 8))
 def test_scaled_advantages_do_not_know_the_unit_of_the_score(name, scale, values, factor, shift):
     """Nor its zero; unscaled ones are in that unit."""
@@ -77,30 +79,73 @@ def test_case_l6_the_batch_scale_is_the_batchs(scale, first, second):
     np.testing.assert_allclose(advantages, [first, second], rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize(("name", "scale"), SCALED)
 @pytest.mark.parametrize("score", [0.1, 1.0 / 3.0, -0.7, 0.0])
 def test_equal_scores_give_advantages_of_exactly_zero(name, scale, score):
-    """A baseline that is off by 1e-17 would become an advantage of 1 once divided by its own std."""
+    """A baseline that is off by 1e-17 would become an advantage of 1 once divided by its own std.
+
+    Exactly: nothing is left of a prompt that cannot teach, whatever the optimizer divides by.
+    """
     advantages = Advantage.family.select({"type": name, "scale": scale}).advantages([np.full(3, score), np.full(7, score)])
     assert [group.tolist() for group in advantages] == [[0.0] * 3, [0.0] * 7]
 
 
-@pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize(("name", "scale"), ALL)
 def test_a_failed_grading_leaves_baseline_and_scale(name, scale):
     """Absence is not zero: the others get what they would get without it."""
     advantage = Advantage.family.select({"type": name, "scale": scale})
     with_failure, alone, all_failed = advantage.advantages([np.array([1.0, np.nan, 0.0, 0.0]), np.array([0.5]), np.full(2, np.nan)])
-    without, _ = advantage.advantages([np.array([1.0, 0.0, 0.0]), np.array([0.5])])
+    without, alone_without = advantage.advantages([np.array([1.0, 0.0, 0.0]), np.array([0.5])])
     assert np.isnan(with_failure[1])
     np.testing.assert_array_equal(np.delete(with_failure, 1), without)
-    assert alone.tolist() == [0.0]
+    np.testing.assert_array_equal(alone, alone_without)
+    assert (alone[0] == 0.0) == (name in GROUPED)
     assert np.isnan(all_failed).all()
 
 
-@pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("scale", SCALES)
+def test_groups_of_any_size_are_compared_within_themselves():
+    """Groups of 2, 3 and 1 by hand; the batch's std is over the 6 centred scores, whose mean is 0 whatever the sizes."""
+    values = [np.array([1.0, 0.0]), np.array([1.0, 0.0, 0.5]), np.array([0.7])]
+    centred = [[0.5, -0.5], [0.5, -0.5, 0.0], [0.0]]
+    for mine, expected in zip(Centred(scale="none").advantages(values), centred, strict=True):
+        np.testing.assert_allclose(mine, expected, atol=1e-15)
+    std = math.sqrt(4 * 0.25 / 6)
+    for mine, expected in zip(Centred(scale="batch").advantages(values), centred, strict=True):
+        np.testing.assert_allclose(mine, np.array(expected) / std, atol=1e-15)
+    for mine, expected in zip(LeaveOneOut(scale="none").advantages(values), [[1.0, -1.0], [0.75, -0.75, 0.0], [0.0]], strict=True):
+        np.testing.assert_allclose(mine, expected, atol=1e-15)
+
+
+def test_without_a_baseline_a_score_is_its_own_advantage():
+    values = [np.array([1.0]), np.array([0.0, np.nan, 2.0])]
+    np.testing.assert_array_equal(np.concatenate(Raw().advantages(values)), [1.0, 0.0, np.nan, 2.0])
+    np.testing.assert_allclose(np.concatenate(Raw(scale="batch").advantages(values)), np.array([1, 0, np.nan, 2]) / math.sqrt(2 / 3))
+
+
+@pytest.mark.parametrize("score", [0.1, -0.7])
+def test_equal_scores_without_a_baseline_stay_what_they_are(score):
+    """Their std is 0 and not its rounding, which would make 7e15 of .1."""
+    assert [group.tolist() for group in Raw(scale="batch").advantages([np.full(3, score), np.full(7, score)])] == [[score] * 3, [score] * 7]
+
+
+def test_a_baseline_out_of_the_group_needs_two():
+    assert {name: component.least_group for name, component in Advantage.family.classes().items() if name in (*GROUPED, "raw")} == {
+        "centred": 2,
+        "leave_one_out": 2,
+        "raw": 1,
+    }
+
+
+def test_the_batch_is_the_scale_unless_there_is_no_baseline():
+    assert (Centred().scale, LeaveOneOut().scale, Raw().scale) == ("batch", "batch", "none")
+
+
+def test_no_baseline_has_no_group_to_scale_by():
+    with pytest.raises(UsageError, match="its scale cannot be used"):
+        Advantage.family.select({"type": "raw", "scale": "group"})
+
+
+@pytest.mark.parametrize(("name", "scale"), ALL)
 def test_a_batch_filtered_to_nothing_has_no_advantages(name, scale):
     assert Advantage.family.select({"type": name, "scale": scale}).advantages([]) == []
 

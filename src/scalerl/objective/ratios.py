@@ -1,12 +1,13 @@
 """Importance ratios that cannot overflow, and the clipped objective over them: what the losses share.
 
 Tensor methods only, no torch import. Everything is masked BEFORE the exponential: a product with the mask afterwards
-would turn inf or NaN at a masked place into NaN, in the value or on the way back.
+would turn inf or NaN at a masked place into NaN, in the value or on the way back. And everything is in fp32 at least:
+near a log-probability of -8 neighbouring bf16 numbers are .06 apart, more than a usual ratio's distance from 1.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -14,10 +15,29 @@ if TYPE_CHECKING:
 LARGEST_LOG_RATIO = 20.0
 """Log-ratios are cut here, as verl does: exp(88.8) is infinite in fp32. A token beyond it counts as clipped and has no gradient."""
 
+Level = Literal["token", "sequence", "geometric"]
+"""Over what a ratio is taken: rho_it of each token, their product over the completion, or its geometric mean over the tokens."""
+
 
 def own_tokens(mask: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
-    """Each tensor, broadcast to (N, T), with 0 where `mask` is False; neither values nor gradients pass there, NaN included."""
-    return tuple(tensor.where(mask, 0.0) for tensor in tensors)
+    """Each tensor in fp32 or wider, broadcast to (N, T), with 0 where `mask` is False.
+
+    Neither values nor gradients pass there, NaN included.
+    """
+    return tuple((tensor.float() if tensor.dtype.itemsize < 4 else tensor).where(mask, 0.0) for tensor in tensors)
+
+
+def log_ratios(log_probs: Tensor, behaviour: Tensor, mask: Tensor, *, level: Level = "token") -> Tensor:
+    """log rho_it, (N, T); or one number per completion, (N, 1): their sum or mean over its own tokens, 0 if it has none.
+
+    The sum comes before the exponential: log-ratios of +100 and -100 are a ratio of 1, not inf times 0.
+    """
+    log_probs, behaviour = own_tokens(mask, log_probs, behaviour)
+    of_tokens = log_probs - behaviour
+    if level == "token":
+        return of_tokens
+    of_completion = of_tokens.sum(-1, keepdim=True)
+    return of_completion if level == "sequence" else of_completion / mask.sum(-1, keepdim=True).clamp(min=1)
 
 
 def exp_ratio(log_ratio: Tensor) -> Tensor:

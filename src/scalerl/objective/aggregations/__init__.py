@@ -17,7 +17,7 @@ class Aggregation(Component, family="aggregations"):
 
     @abstractmethod
     def weights(self, num_tokens: Sequence[NDArray[np.int64]]) -> list[NDArray[np.float64]]:
-        """The weight of each single token of every completion, group by group; over all tokens the weights sum to 1.
+        """The weight of each single token of every completion, group by group; those of a mean sum to 1 over all tokens.
 
         Args:
             num_tokens: (G,) unmasked tokens of each completion of each group; 0 for those that leave the loss, whose

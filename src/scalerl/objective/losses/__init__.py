@@ -1,7 +1,7 @@
 """Losses: what one token contributes, before any sum. The family's base.
 
 A loss is its objective J, which is to be maximised; the trainer minimises -sum(weight * J). It needs tensor methods
-only (`x.exp()`, `x.minimum(y)`, `.where`), so settings stay importable without torch.
+only (`x.exp()`, `x.minimum(y)`, `.where`), so settings stay importable without torch. A page for each: docs/losses/.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class Loss(Component, family="losses"):
 
     @abstractmethod
     def objective(self, log_probs: Tensor, behaviour: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
-        """J of every token, (N, T), exactly 0 where `mask` is False; its gradient there is 0 and finite as well.
+        """J of every token, (N, T) in fp32 or wider, exactly 0 where `mask` is False; its gradient there is 0 and finite as well.
 
         Args:
             log_probs: (N, T) log pi(y_it) in nats of the policy in training, which carry the gradient.
             behaviour: (N, T) log pi_gen(y_it) of the version that sampled each token; a constant.
-            advantages: (N, 1) scaled A_i; a constant.
+            advantages: scaled A_i, (N, 1), or A_it of each token, (N, T), as a critic gives; a constant.
             mask: (N, T) True for the policy's own tokens. Elsewhere anything may stand in the others, NaN included.
         """
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from scalerl.objective.losses import Loss
-from scalerl.objective.ratios import exp_ratio, own_tokens
+from scalerl.objective.ratios import exp_ratio, log_ratios, own_tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,11 +24,10 @@ class Cispo(Loss):
 
     def objective(self, log_probs: Tensor, behaviour: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
         """The truncated weight times A_i log pi(y_it), (N, T); no sign-dependent clipping."""
-        log_probs, behaviour, advantages = own_tokens(mask, log_probs, behaviour, advantages)
-        weights = exp_ratio(log_probs - behaviour).clamp(max=self.cap).detach()
+        weights = exp_ratio(log_ratios(log_probs, behaviour, mask)).clamp(max=self.cap).detach()
+        log_probs, advantages = own_tokens(mask, log_probs, advantages)
         return weights * advantages * log_probs
 
     def clipped(self, log_probs: Tensor, behaviour: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:  # noqa: ARG002
         """Tokens whose weight is `cap`, whatever their advantage."""
-        log_probs, behaviour = own_tokens(mask, log_probs, behaviour)
-        return mask & (exp_ratio(log_probs - behaviour) > self.cap)
+        return mask & (exp_ratio(log_ratios(log_probs, behaviour, mask)) > self.cap)

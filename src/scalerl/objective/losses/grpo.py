@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from scalerl.objective.losses import Loss
-from scalerl.objective.ratios import clipped_objective, is_clipped, own_tokens
+from scalerl.objective.ratios import clipped_objective, is_clipped, log_ratios, own_tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,10 +26,10 @@ class Grpo(Loss):
 
     def objective(self, log_probs: Tensor, behaviour: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
         """The clipped objective of each token's ratio, (N, T)."""
-        log_probs, behaviour, advantages = own_tokens(mask, log_probs, behaviour, advantages)
-        return clipped_objective(log_probs - behaviour, advantages, low=self.clip, high=self.clip)
+        (advantages,) = own_tokens(mask, advantages)
+        return clipped_objective(log_ratios(log_probs, behaviour, mask), advantages, low=self.clip, high=self.clip)
 
     def clipped(self, log_probs: Tensor, behaviour: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
         """Tokens whose ratio is beyond the bound on the side that their advantage pulls to."""
-        log_probs, behaviour, advantages = own_tokens(mask, log_probs, behaviour, advantages)
-        return is_clipped(log_probs - behaviour, advantages, low=self.clip, high=self.clip)
+        (advantages,) = own_tokens(mask, advantages)
+        return is_clipped(log_ratios(log_probs, behaviour, mask), advantages, low=self.clip, high=self.clip)

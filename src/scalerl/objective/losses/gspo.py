@@ -1,6 +1,11 @@
-"""GSPO: one length-normalised ratio per completion (arXiv 2507.18071, eq. 5-7).
+"""GSPO: one length-normalised ratio per completion (arXiv 2507.18071, eq. 5-7, in the form of eq. 13-15, GSPO-token).
 
-    s_i = exp(mean_t log rho_it)           J_i = min(s_i A_i, clip(s_i, 1 - clip_low, 1 + clip_high) A_i)
+    s_i = exp(mean_t log rho_it)           s_it = sg(s_i) pi(y_it) / sg(pi(y_it))
+    J_it = min(s_it A_it, clip(s_it, 1 - clip_low, 1 + clip_high) A_it)
+
+In value s_it is s_i. With one advantage per completion the gradient is that of J_i = min(s_i A_i, clip(s_i) A_i) as well:
+tokens of a completion have one weight. With an advantage per token, clipping still decides by the completion's ratio, but
+each token is pulled by its own advantage; differentiating s_i itself would give all tokens their mean advantage.
 
 The mean runs over the unmasked tokens; a completion is never split across micro-batches.
 """
@@ -12,7 +17,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from scalerl.objective.losses import Loss
-from scalerl.objective.ratios import clipped_objective, is_clipped, own_tokens
+from scalerl.objective.ratios import clipped_objective, is_clipped, log_ratios, own_tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,21 +32,14 @@ class Gspo(Loss):
     """Offset above 1; 3e-3 and 5e-3 were the best pair of arXiv 2510.13786."""
 
     def objective(self, log_probs: Tensor, behaviour: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
-        """The clipped objective of the completion's ratio, the same for each of its tokens, (N, T)."""
-        (advantages,) = own_tokens(mask, advantages)
-        return clipped_objective(_mean_log_ratio(log_probs, behaviour, mask), advantages, low=self.clip_low, high=self.clip_high)
+        """The clipped objective of the completion's ratio, with each token's own gradient and advantage, (N, T)."""
+        of_completion = log_ratios(log_probs, behaviour, mask, level="geometric").detach()
+        log_probs, advantages = own_tokens(mask, log_probs, advantages)
+        of_tokens = of_completion + (log_probs - log_probs.detach())
+        return clipped_objective(of_tokens, advantages, low=self.clip_low, high=self.clip_high)
 
     def clipped(self, log_probs: Tensor, behaviour: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
-        """All tokens of the completions whose ratio is beyond the bound on the side that their advantage pulls to."""
+        """Tokens of the completions whose ratio is beyond the bound on the side that the token's advantage pulls to."""
+        of_completion = log_ratios(log_probs, behaviour, mask, level="geometric")
         (advantages,) = own_tokens(mask, advantages)
-        return is_clipped(_mean_log_ratio(log_probs, behaviour, mask), advantages, low=self.clip_low, high=self.clip_high)
-
-
-def _mean_log_ratio(log_probs: Tensor, behaviour: Tensor, mask: Tensor) -> Tensor:
-    """log s_i = mean_t log rho_it over own tokens, (N, 1); 0 for a completion without any.
-
-    The mean comes before the exponential: log-ratios of +100 and -100 are a ratio of 1, not inf times 0.
-    """
-    log_probs, behaviour = own_tokens(mask, log_probs, behaviour)
-    num_tokens = mask.sum(-1, keepdim=True).clamp(min=1)
-    return (log_probs - behaviour).sum(-1, keepdim=True) / num_tokens
+        return is_clipped(of_completion, advantages, low=self.clip_low, high=self.clip_high)
