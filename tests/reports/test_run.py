@@ -7,6 +7,7 @@ from datetime import date
 
 import numpy as np
 import pytest
+from msgspec import structs
 from rich.console import Console
 
 from scalerl.core.units import FLOPS
@@ -160,7 +161,7 @@ def test_the_page_has_the_run_its_curve_and_the_half_way_forecast(report):
     assert [plot["proved"] for plot in page.plots] == [CEILING, None]
     (drawn,) = json.loads(page.scripts[1])
     assert drawn["ages"] == {"x": [0, 1], "y": [121, 59]}
-    assert len(drawn["steps"]) == 12
+    assert len(drawn["steps"]) == 13
     assert drawn["costs"]["y"][0] == "generate"
     assert max(page.plots[0]["rewards"]) >= CEILING
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
@@ -196,3 +197,26 @@ def test_the_half_is_fitted_with_the_window_and_the_free_start_of_the_whole(tmp_
     assert half is not None
     assert half.fit.window[0] == early
     assert half.fit.parameters["R0"].source == "fitted"
+
+
+def with_noise(summary, *measured):
+    """The summary with so many rows of (noise, within, signal)."""
+    names = ("gradient_noise", "gradient_noise_within", "gradient_signal")
+    rows = summary.rows[: len(measured)]
+    told = zip(rows, measured, strict=True)
+    rows = [structs.replace(row, num_trained=6, trainer={**row.trainer, **dict(zip(names, values, strict=True))}) for row, values in told]
+    return replace(summary, rows=(*rows, *summary.rows[len(measured) :]))
+
+
+@pytest.mark.parametrize(
+    ("measured", "told"),
+    [
+        ([(4.0, 1.0, 2.0), (2.0, 1.0, 1.0)], "noise equals signal at 12 prompts: a larger batch would help; 33% of the noise"),
+        ([(1.0, 0.5, 3.0)], "Over 1 measured step of 6 trained prompts noise equals signal at 2 prompts: a larger batch buys little; 50%"),
+        ([(1.0, 0.5, -0.1)], "the gradient cannot be told from its noise: a larger batch would help; 50%"),
+    ],
+)
+def test_whether_a_larger_batch_would_help_is_said_where_it_was_measured(report, measured, told):
+    (sentence,) = run_report.larger_batch(with_noise(report.summary, *measured))
+    assert told in sentence
+    assert run_report.larger_batch(report.summary) == []

@@ -18,6 +18,7 @@ from scalerl.core.clock import ManualClock
 from scalerl.core.errors import DataError
 from scalerl.engines.embedded import Embedded
 from scalerl.models.config import Config
+from scalerl.objective import Objective
 from scalerl.objective.advantages.centred import Centred
 from scalerl.objective.aggregations.prompt import Prompt as PromptAverage
 from scalerl.objective.length_controls.truncation import Truncation
@@ -47,9 +48,7 @@ def setup(bases: Path, **changes: Any) -> Setup:
         "control": Truncation(),
         "prompt_tokens": 16,
         "completion_tokens": 12,
-        "loss": Cispo(),
-        "advantage": Centred(),
-        "aggregation": PromptAverage(),
+        "objective": Objective(loss=Cispo(), advantage=Centred(), aggregation=PromptAverage()),
         "engine": Embedded(slots=64),
         "trainer": Single(optimizer=AdamW(learning_rate=1e-2, warmup_steps=1), micro_batch_tokens=4096),
         "bases": bases,

@@ -1,10 +1,13 @@
 """What the trainers' tests share."""
 
+import socket
+
 import pytest
 import torch
 
 from scalerl.accounting.meter import Meter
 from scalerl.core.clock import ManualClock
+from scalerl.objective import Objective
 from scalerl.objective.advantages.centred import Centred
 from scalerl.objective.aggregations.prompt import Prompt
 from scalerl.objective.losses.cispo import Cispo
@@ -32,10 +35,11 @@ def meter():
 def build(meter):
     """The single trainer on a policy; what is not said is the default of these tests."""
 
-    def build(policy, *, loss=None, temperature=1.0, micro_batch_tokens=10_000, aggregation=None, **optimizer):
-        trainer = Single(optimizer={"learning_rate": 1e-3, "warmup_steps": 0} | optimizer, micro_batch_tokens=micro_batch_tokens)
-        ingredients = {"advantage": Centred(), "aggregation": aggregation or Prompt(), "loss": loss or Cispo(cap=1.5)}
-        return trainer.build(policy, temperature=temperature, meter=meter, **ingredients)
+    def build(policy, *, temperature=1.0, objective=None, trainer=None, **optimizer):
+        settings = {"optimizer": {"learning_rate": 1e-3, "warmup_steps": 0} | optimizer, "micro_batch_tokens": 10_000}
+        ingredients = {"advantage": Centred(), "aggregation": Prompt(), "loss": Cispo(cap=1.5)} | (objective or {})
+        single = Single(**settings | (trainer or {}))
+        return single.build(policy, objective=Objective(**ingredients), temperature=temperature, meter=meter)
 
     return build
 
@@ -46,9 +50,17 @@ def gradients(monkeypatch):
     seen = []
     update = MasterAdamW.update
 
-    def watched(self, learning_rate):
+    def watched(self, learning_rate, **rest):
         seen.append({name: master.grad.clone() for name, master in self._masters.items()})
-        return update(self, learning_rate)
+        return update(self, learning_rate, **rest)
 
     monkeypatch.setattr(MasterAdamW, "update", watched)
     return seen
+
+
+@pytest.fixture
+def free_port():
+    """A TCP port of this machine that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from scalerl.accounting.flops import causal_pairs
 from scalerl.core.errors import DataError, ScalerlError, UsageError
 from scalerl.models._policy import Policy
+from scalerl.objective import Objective
 from scalerl.objective.advantages.centred import Centred
 from scalerl.objective.aggregations.sample import Sample
 from scalerl.objective.aggregations.token import Token
@@ -25,6 +26,8 @@ from scalerl.records.rollout import Batch
 from scalerl.trainers._rows import Row, cut
 from scalerl.trainers.fsdp2 import Fsdp2
 from tests.trainers.tiny import DIGITS, MODEL, completion, even_batch, group, ragged_batch, tiny_policy
+
+OBJECTIVE = Objective(loss=Cispo(), advantage=Centred(), aggregation=Token())
 
 
 def nothing():
@@ -78,7 +81,7 @@ def test_the_gradient_is_that_of_the_equation(policy, build, gradients, temperat
     named = dict(policy.module.named_parameters())
     expected = dict(zip(named, torch.autograd.grad(loss, named.values()), strict=True))
 
-    metrics = build(policy, loss=Cispo(cap=1.5), temperature=temperature).train(batch, between=nothing)
+    metrics = build(policy, objective={"loss": Cispo(cap=1.5)}, temperature=temperature).train(batch, between=nothing)
 
     assert_close(gradients[0], expected, rel=1e-5)
     assert metrics["loss"] == pytest.approx(loss.item(), rel=1e-5)
@@ -99,7 +102,7 @@ def test_what_is_measured_is_what_the_tokens_show(policy, build):
                     entropy.extend(-(np.exp(log_pi) * log_pi).sum(-1))
     ratios = np.exp(np.array(log_probs) - behaviour)
 
-    metrics = build(policy, loss=Cispo(cap=1.5), temperature=0.7).train(batch, between=nothing)
+    metrics = build(policy, objective={"loss": Cispo(cap=1.5)}, temperature=0.7).train(batch, between=nothing)
 
     assert metrics["num_tokens"] == len(ratios) == 5 + 7 + 1 + 3 + 7
     assert metrics["num_completions"] == 5, "one was not graded, one has inserted tokens only"
@@ -120,7 +123,7 @@ def test_what_is_measured_is_what_the_tokens_show(policy, build):
 @given(max_tokens=st.integers(1, 90), aggregation=st.sampled_from([Sample(), Token()]))
 def test_l1_no_cut_changes_the_gradient(build, gradients, max_tokens, aggregation):
     for micro_batch_tokens in (10_000, max_tokens):
-        learner = build(tiny_policy(), micro_batch_tokens=micro_batch_tokens, aggregation=aggregation)
+        learner = build(tiny_policy(), trainer={"micro_batch_tokens": micro_batch_tokens}, objective={"aggregation": aggregation})
         learner.train(ragged_batch(), between=nothing)
     uncut, in_pieces = gradients[-2:]
     assert_close(in_pieces, uncut, rel=1e-5)
@@ -136,7 +139,7 @@ def test_a_cut_keeps_every_row_whole_and_within_the_budget(lengths, max_tokens):
 
 def test_between_is_called_after_each_micro_batch(policy, build):
     calls = []
-    metrics = build(policy, micro_batch_tokens=1).train(even_batch(groups=2, size=4), between=lambda: calls.append(1))
+    metrics = build(policy, trainer={"micro_batch_tokens": 1}).train(even_batch(groups=2, size=4), between=lambda: calls.append(1))
     assert len(calls) == metrics["num_micro_batches"] == 8
 
 
@@ -149,6 +152,7 @@ def test_inserted_tokens_carry_no_gradient_whatever_stands_beside_them(build, gr
         token_ids=with_inserted.token_ids[:2],
         log_probs=with_inserted.log_probs[:2],
         trainable=with_inserted.trainable[:2],
+        version_runs=((0, 2),),
     )
     for first in (with_inserted, cut_short):
         build(tiny_policy()).train(Batch(0, (group(np.random.default_rng(4), 0, 3, [first, other]),)), between=nothing)
@@ -164,7 +168,7 @@ def test_the_rate_rises_linearly_and_stays(policy, build):
 
 def test_training_raises_what_was_rewarded(policy, build):
     batch = even_batch()
-    learner = build(policy, loss=Cispo(cap=5.0), learning_rate=3e-3)
+    learner = build(policy, objective={"loss": Cispo(cap=5.0)}, learning_rate=3e-3)
     probe = [(g.prompt.token_ids, tuple(c.token_ids.tolist())) for g in batch.groups for c in g.completions]
     good = np.repeat([c.score.passed for g in batch.groups for c in g.completions], 5)
     before = learner.score(probe)
@@ -191,7 +195,7 @@ class Steep(Loss):
 
 @pytest.mark.parametrize("loss", [Poisoned(), Steep()])
 def test_what_is_not_finite_never_reaches_the_weights(policy, build, loss):
-    learner = build(policy, loss=loss)
+    learner = build(policy, objective={"loss": loss})
     before = weights_of(learner)
     metrics = learner.train(even_batch(), between=nothing)
     assert metrics["skipped"] == 1.0
@@ -220,11 +224,11 @@ def test_an_update_broken_off_leaves_no_gradient_behind(build, gradients):
     def stop():
         raise Stop
 
-    learner = build(tiny_policy(), micro_batch_tokens=1)
+    learner = build(tiny_policy(), trainer={"micro_batch_tokens": 1})
     with pytest.raises(Stop):
         learner.train(ragged_batch(1), between=stop)
     learner.train(ragged_batch(), between=nothing)
-    build(tiny_policy(), micro_batch_tokens=1).train(ragged_batch(), between=nothing)
+    build(tiny_policy(), trainer={"micro_batch_tokens": 1}).train(ragged_batch(), between=nothing)
     assert all(gradients[0][name].equal(gradient) for name, gradient in gradients[1].items())
 
 
@@ -314,4 +318,4 @@ def test_the_probe_is_scored_in_order_as_the_model_says(policy, build, meter):
 def test_fsdp2_says_that_it_does_not_run_yet(policy, meter):
     trainer = Fsdp2(optimizer={"learning_rate": 1e-3}, micro_batch_tokens=10)
     with pytest.raises(UsageError, match=r"'fsdp2' does not run yet; choose 'single'"):
-        trainer.build(policy, loss=Cispo(), advantage=Centred(), aggregation=Token(), temperature=1.0, meter=meter)
+        trainer.build(policy, objective=OBJECTIVE, temperature=1.0, meter=meter)

@@ -34,6 +34,41 @@ class ModelFlops:
         """
         return num_tokens * self.body_per_token + num_pairs * self.attention_per_pair + num_logits * self.head_per_token
 
+    def times(self, factor: float) -> ModelFlops:
+        """Every piece so many times."""
+        return ModelFlops(factor * self.body_per_token, factor * self.attention_per_pair, factor * self.head_per_token)
+
+    def __add__(self, other: ModelFlops) -> ModelFlops:
+        """Both, piece by piece."""
+        return ModelFlops(
+            self.body_per_token + other.body_per_token,
+            self.attention_per_pair + other.attention_per_pair,
+            self.head_per_token + other.head_per_token,
+        )
+
+
+BACKWARD_PER_FORWARD = 2
+"""A matmul has two gradients, of its input and of its weight."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingFlops:
+    """What a forward and a backward pass of a model in training cost."""
+
+    useful: ModelFlops
+    """Both passes, each matmul once for what it gives."""
+    recomputed: ModelFlops = ModelFlops(0.0, 0.0, 0.0)
+    """What is computed a second time to save memory."""
+
+    @staticmethod
+    def of(forward: ModelFlops, *, recomputes: bool = False) -> TrainingFlops:
+        """Of a model whose weights are all trained.
+
+        Activation checkpointing runs the body's forward pass twice, but for each layer's last matmul, which is counted all the same.
+        """
+        body = ModelFlops(forward.body_per_token, forward.attention_per_pair, 0.0)
+        return TrainingFlops(forward.times(1 + BACKWARD_PER_FORWARD), body.times(float(recomputes)))
+
 
 def causal_pairs(lengths: NDArray[np.int64], *, start: NDArray[np.int64] | int = 0) -> NDArray[np.int64]:
     """(token, key) pairs of the positions `start` .. `length - 1` of each sequence under causal attention."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from scalerl.core.errors import ScalerlError
+
 _CGROUPS = (
     ("memory.max", "memory.current", "memory.stat"),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
@@ -15,6 +17,18 @@ def available_bytes(*, root: Path = Path("/")) -> int | None:
     """Memory that can be had without swapping, page cache included; None where the system, whose files lie in `root`, does not say."""
     known = [free for free in (_free_on_machine(root), _free_in_container(root)) if free is not None]
     return max(0, min(known)) if known else None
+
+
+def check_room(needed_bytes: int, *, what: str, where: str, remedy: str, free_bytes: int | None = None) -> None:
+    """Refuse what does not fit into the memory that is free, or into `free_bytes`.
+
+    Raises:
+        ScalerlError: it does not.
+    """
+    available = available_bytes() if free_bytes is None else free_bytes
+    if available is not None and needed_bytes > available:
+        sizes = f"takes {needed_bytes / 2**30:.1f} GiB, and {available / 2**30:.1f} GiB are free"
+        raise ScalerlError(f"{what} {sizes}", where=where, remedy=remedy)
 
 
 def _free_on_machine(root: Path) -> int | None:

@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging as transformers_logging
 
 from scalerl.accounting.flops import ModelFlops
 from scalerl.core.errors import DataError, ScalerlError
-from scalerl.models._memory import available_bytes
+from scalerl.models._memory import check_room
 
 transformers_logging.disable_progress_bar()
 
@@ -141,12 +142,14 @@ class Policy:
     def logits(self, hidden: Tensor) -> Tensor:
         """(..., V) fp32 logits of (..., H) hidden states, before any temperature."""
         weight, bias = self._projection.weight, self._projection.bias
+        # Doubles stay doubles: what is checked in them must not be rounded here.
+        precise = torch.promote_types(weight.dtype, torch.float32)
         if self.head == "fp32":
             cached = None if torch.is_grad_enabled() else self._cached_weight
-            weight = weight.float() if cached is None else cached
-            logits = functional.linear(hidden.float(), weight, None if bias is None else bias.float())
+            weight = weight.to(precise) if cached is None else cached
+            logits = functional.linear(hidden.to(precise), weight, None if bias is None else bias.to(precise))
         else:
-            logits = functional.linear(hidden, weight, bias).float()
+            logits = functional.linear(hidden, weight, bias).to(precise)
         scale = getattr(self.config, "logit_scale", None) or 1.0 / (getattr(self.config, "logits_scaling", None) or 1.0)
         if scale != 1.0:
             logits = logits * scale
@@ -180,14 +183,14 @@ class Policy:
         if self._cached_weight is not None:
             self.cache_head()
 
-    def save(self, folder: Path) -> None:
-        """Write a folder that AutoModelForCausalLM and AutoTokenizer load by itself.
+    def save(self, folder: Path, *, tensors: Mapping[str, Tensor] | None = None) -> None:
+        """Write a folder that AutoModelForCausalLM and AutoTokenizer load by itself, with `tensors` in place of the weights.
 
         Raises:
             OSError: it cannot be written.
             SafetensorError: the weights cannot be written.
         """
-        self.module.save_pretrained(folder)
+        self.module.save_pretrained(folder, state_dict=None if tensors is None else dict(tensors))
         try:
             self.tokenizer.save_pretrained(folder)
         except OSError:
@@ -228,6 +231,17 @@ class Policy:
             raise DataError(f"its head is no linear map of its hidden states (logits differ by {error:.2g})", where=where)
 
 
+def recompute_activations(module: PreTrainedModel) -> None:
+    """From now on layers keep only their inputs for the backward pass, and compute the rest again."""
+    # The name changed within transformers 5; the old one warns.
+    enable = getattr(module, "activation_checkpointing_enable", None) or module.gradient_checkpointing_enable
+    enable({"use_reentrant": False})
+    for layer in module.modules():
+        if isinstance(layer, GradientCheckpointingLayer):
+            # The library asks for training mode; only of the layer itself, so that no dropout wakes up within.
+            layer.training = True
+
+
 def check_memory(config: Any, *, where: str, trust_remote_code: bool = False, free_bytes: int | None = None) -> None:
     """Refuse a model that cannot be trained in the memory that is free.
 
@@ -237,11 +251,10 @@ def check_memory(config: Any, *, where: str, trust_remote_code: bool = False, fr
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
-    needed = num_parameters * BYTES_PER_TRAINED_PARAMETER
-    available = available_bytes() if free_bytes is None else free_bytes
-    if available is not None and needed > available:
-        raise ScalerlError(
-            f"training its {num_parameters:,} parameters takes {needed / 2**30:.1f} GiB, and {available / 2**30:.1f} GiB are free",
-            where=where,
-            remedy="choose a smaller model or a larger machine",
-        )
+    check_room(
+        num_parameters * BYTES_PER_TRAINED_PARAMETER,
+        what=f"training its {num_parameters:,} parameters",
+        where=where,
+        remedy="choose a smaller model or a larger machine",
+        free_bytes=free_bytes,
+    )

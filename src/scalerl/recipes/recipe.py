@@ -25,10 +25,8 @@ from scalerl.curriculum.filters import Filter
 from scalerl.curriculum.selectors import Selector
 from scalerl.engines import Engine
 from scalerl.models import Model
-from scalerl.objective.advantages import Advantage
-from scalerl.objective.aggregations import Aggregation
+from scalerl.objective import Objective
 from scalerl.objective.length_controls import LengthControl
-from scalerl.objective.losses import Loss
 from scalerl.pipeline.schedules import Schedule
 from scalerl.recipes.tree import LABELS, Tree
 from scalerl.runtimes import Runtime
@@ -78,14 +76,6 @@ class Length(Settings):
     completion_tokens: int = Field(gt=0)
     """Largest completion, inserted tokens included."""
     control: LengthControl
-
-
-class Objective(Settings):
-    """What the policy is trained on."""
-
-    loss: Loss
-    advantage: Advantage
-    aggregation: Aggregation
 
 
 class Curriculum(Settings):
@@ -183,8 +173,12 @@ class Recipe(Settings):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         """Refuse what no run can mean, naming both keys."""
-        if self.batch.group == 1:
-            raise ValueError("batch.group = 1 leaves objective.advantage no group to compare with: take 2 or more")
+        advantage = self.objective.advantage
+        if self.batch.group < advantage.least_group:
+            raise ValueError(
+                f"batch.group = {self.batch.group} leaves objective.advantage = {advantage.name()} no group to compare with:"
+                f" take {advantage.least_group} or more"
+            )
         schedule, control = self.pipeline.schedule, self.length.control
         if self.pipeline.k < schedule.least_k:
             raise ValueError(

@@ -192,6 +192,7 @@ class RunReport:
         """What the run comes to, in words."""
         return [
             how_it_went(self.summary),
+            *larger_batch(self.summary),
             *(ceiling_in_words(check, fit) for fit, check in self.ceiling_checks()),
             *(half_way_in_words(one) for one in self.half_ways),
         ]
@@ -224,6 +225,25 @@ def how_it_went(summary: RunSummary) -> str:
     end = f"ended ({summary.ended})" if summary.ended else "goes on, or was killed,"
     resumed = f", resumed {counted(summary.num_resumes, 'time')}" if summary.num_resumes else ""
     return f"The run {end} after {steps} and {time}{resumed}."
+
+
+def larger_batch(summary: RunSummary) -> list[str]:
+    """Whether a larger batch would help, where the run measured its gradient's noise: means of noise and signal, not of their quotient."""
+    measured = [row for row in summary.rows if row.trainer.get("gradient_noise") is not None]
+    if not measured:
+        return []
+    noise, within, signal = (
+        fmean(row.trainer[name] or 0.0 for row in measured) for name in ("gradient_noise", "gradient_noise_within", "gradient_signal")
+    )
+    prompts = fmean(row.num_trained for row in measured)
+    told = f"Over {counted(len(measured), 'measured step')} of {prompts:.0f} trained prompts"
+    share = min(within / noise, 1.0) if noise > 0.0 else 0.0
+    halves = f"{share:.0%} of the noise is among completions of a prompt, which larger groups divide, and the rest among prompts"
+    if signal <= 0.0:
+        return [f"{told} the gradient cannot be told from its noise: a larger batch would help; {halves}."]
+    critical = prompts * noise / signal
+    verdict = "a larger batch would help" if critical > prompts else "a larger batch buys little"
+    return [f"{told} noise equals signal at {_short(critical)} prompts: {verdict}; {halves}."]
 
 
 def ceiling_in_words(check: CeilingCheck, fit: Fit) -> str:
@@ -327,8 +347,12 @@ _MEASURES: dict[str, Callable[[MetricsRow], float | None]] = {
     "prompts left out": _trainer("prompts_left_out"),
     "entropy, nats a token": _trainer("entropy"),
     "effective sample size": _trainer("ess"),
+    "KL to the sampler, nats a token": _trainer("kl_behaviour"),
+    "KL to the same weights' sampler": _trainer("kl_mismatch"),
+    "tokens that a bound holds back": _trainer("clipped_share"),
     "worst mismatch, nats": _trainer("mismatch_max"),
     "gradient norm": _trainer("grad_norm"),
+    "variance that the critic explains": _trainer("critic_explained_variance"),
 }
 """By title: what a step's row says of it."""
 

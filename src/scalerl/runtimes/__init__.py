@@ -14,10 +14,8 @@ from scalerl.core.components import Component
 from scalerl.core.errors import UsageError
 from scalerl.engines import Engine
 from scalerl.models import Model
-from scalerl.objective.advantages import Advantage
-from scalerl.objective.aggregations import Aggregation
+from scalerl.objective import Objective
 from scalerl.objective.length_controls import LengthControl
-from scalerl.objective.losses import Loss
 from scalerl.records.cost import Cost
 from scalerl.records.roles import Generator, Grader, Trainer
 from scalerl.tasks import Task
@@ -36,9 +34,7 @@ class Setup:
     control: LengthControl
     prompt_tokens: int
     completion_tokens: int
-    loss: Loss
-    advantage: Advantage
-    aggregation: Aggregation
+    objective: Objective
     engine: Engine
     trainer: TrainerSettings
     bases: Path

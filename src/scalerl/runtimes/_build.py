@@ -50,14 +50,7 @@ def generator_role(setup: Setup, folder: Path, *, file: MemoryFile | None, meter
 def trainer_role(setup: Setup, folder: Path, *, file: MemoryFile | None, meter: Meter, between: Callable[[], None]) -> TrainerRole:
     """The trainer on the weights in `folder`, with the optimizer state of the checkpoint where there is one."""
     policy = _policy(setup, folder)
-    learner = setup.trainer.build(
-        policy,
-        loss=setup.loss,
-        advantage=setup.advantage,
-        aggregation=setup.aggregation,
-        temperature=setup.engine.temperature,
-        meter=meter,
-    )
+    learner = setup.trainer.build(policy, objective=setup.objective, temperature=setup.engine.temperature, meter=meter)
     if setup.checkpoint is not None:
         learner.restore(setup.checkpoint)
     outbox = Outbox(file, num_bytes=num_bytes(learner.weights()))

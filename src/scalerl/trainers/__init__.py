@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,7 @@ from pydantic import Field
 
 from scalerl.accounting.meter import Meter
 from scalerl.core.components import Component, Settings
-from scalerl.objective.advantages import Advantage
-from scalerl.objective.aggregations import Aggregation
-from scalerl.objective.losses import Loss
+from scalerl.objective import Objective
 from scalerl.records.rollout import Batch
 
 if TYPE_CHECKING:
@@ -39,6 +37,21 @@ class AdamW(Settings):
     weight_decay: float = Field(default=0.01, ge=0.0)
     clip_norm: float = Field(default=1.0, gt=0.0)
     """Largest norm of the gradient. Not stated by arXiv 2510.13786: the usual 1."""
+
+
+class Lora(Settings):
+    """Low-rank adapters beside frozen matrices, W + (alpha / rank) B A (arXiv 2106.09685), by the peft library (`pip install peft`).
+
+    The generators get merged weights, so they need not know; checkpoints hold merged weights too.
+    """
+
+    rank: int = Field(default=32, gt=0)
+    alpha: int = Field(default=32, gt=0)
+    """The update counts alpha / rank times."""
+    targets: Literal["all-linear"] | tuple[str, ...] = "all-linear"
+    """Which matrices of the layers: all of them, or those whose names end so, such as `q_proj`."""
+    seed: int = Field(default=0, ge=0)
+    """Of A's first values; B begins at 0."""
 
 
 class Learner(Protocol):
@@ -79,9 +92,13 @@ class Trainer(Component, family="trainers"):
     optimizer: AdamW = Field(examples=[{"learning_rate": 5e-7}])
     micro_batch_tokens: int = Field(gt=0, examples=[32768])
     """Unpadded tokens that one forward and backward pass holds; completions are never split."""
+    activation_checkpointing: bool = False
+    """Whether the layers' activations are computed again in the backward pass, to save memory; booked as overhead."""
+    lora: Lora | None = None
+    """Adapters to train instead of the weights."""
+    noise_every_steps: int | None = Field(default=None, gt=0)
+    """Measure the gradient's noise at every so many steps: the same gradient in smaller pieces, two for each prompt."""
 
     @abstractmethod
-    def build(
-        self, policy: Policy, *, loss: Loss, advantage: Advantage, aggregation: Aggregation, temperature: float, meter: Meter
-    ) -> Learner:
+    def build(self, policy: Policy, *, objective: Objective, temperature: float, meter: Meter) -> Learner:
         """The trainer at work on `policy`, at version 0; `temperature` divides the logits as it does when sampling."""

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from scalerl.objective.ratios import LARGEST_LOG_RATIO
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenValues:
@@ -23,27 +25,47 @@ class TokenValues:
     """(M,) nats, at the sampling temperature."""
     clipped: Tensor
     """(M,) whether a bound of the loss holds the token back."""
+    versions: NDArray[np.int64]
+    """(M,) which weights sampled it."""
 
 
-def token_metrics(parts: Sequence[TokenValues]) -> dict[str, float]:
-    """Entropy, drift and clipping of all trained tokens; NaN where there are none."""
+_NAMES = (
+    *("entropy", "ess", "ratio_p01", "ratio_p50", "ratio_p99", "ratio_max", "clipped_share", "capped_share"),
+    *("kl_behaviour", "kl_mismatch", "kl_stale", "stale_share"),
+)
+
+
+def token_metrics(parts: Sequence[TokenValues], *, version: int) -> dict[str, float]:
+    """Entropy, drift and clipping of all trained tokens, in training of `version`; NaN where there are none.
+
+    kl_behaviour estimates KL(pi_gen || pi) in nats a token. Tokens that `version` itself sampled differ by numerics alone:
+    their share of it is kl_mismatch; that of older ones, kl_stale, holds the same and what the updates changed.
+    """
     log_probs, behaviour, entropy, is_clipped = (
         _joined([getattr(part, name) for part in parts]) for name in ("log_probs", "behaviour", "entropy", "clipped")
     )
     if log_probs.size == 0:
-        return dict.fromkeys(("entropy", "ess", "ratio_max", "ratio_p99", "clipped_share", "kl_behaviour"), math.nan)
+        return dict.fromkeys(_NAMES, math.nan)
+    is_stale = np.concatenate([part.versions for part in parts]) < version
     drift = log_probs - behaviour
     # The ESS does not depend on the scale of the ratios: the largest is taken as 1, so that none overflows.
     relative = np.exp(drift - drift.max())
     with np.errstate(over="ignore"):
         ratios = np.exp(drift)
+    low, median = np.percentile(ratios, [1, 50], method="lower")
     return {
         "entropy": float(entropy.mean()),
         "ess": float(relative.sum() ** 2 / (relative.size * np.square(relative).sum())),
-        "ratio_max": float(ratios.max()),
+        "ratio_p01": float(low),
+        "ratio_p50": float(median),
         "ratio_p99": float(np.percentile(ratios, 99, method="higher")),
+        "ratio_max": float(ratios.max()),
         "clipped_share": float(is_clipped.mean()),
+        "capped_share": float(np.mean(drift > LARGEST_LOG_RATIO)),
         "kl_behaviour": float(-drift.mean()),
+        "kl_mismatch": _mean(-drift[~is_stale]),
+        "kl_stale": _mean(-drift[is_stale]),
+        "stale_share": float(is_stale.mean()),
     }
 
 
@@ -53,4 +75,8 @@ def finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def _joined(tensors: Sequence[Tensor]) -> NDArray[np.float64]:
-    return np.concatenate([np.zeros(0), *(tensor.double().cpu().numpy() for tensor in tensors)])
+    return np.concatenate([np.zeros(0), *(tensor.double().numpy() for tensor in tensors)])
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    return float(values.mean()) if values.size else math.nan

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from scalerl.core.errors import DataError
+from scalerl.trainers._ranks import ALONE, Ranks
 
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 _MASTER = "master"
@@ -42,6 +43,11 @@ class MasterAdamW:
         groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
         self._adamw = torch.optim.AdamW([group for group in groups if group["params"]], betas=betas, eps=eps, fused=True)
 
+    @property
+    def num_bytes(self) -> int:
+        """Gradients, moments and master copies, after the first update."""
+        return sum(tensor.nbytes for tensor in self.tensors().values()) + sum(master.nbytes for master in self._masters.values())
+
     def absorb(self) -> None:
         """Take the gradients of a micro-batch over from the body; call it after each backward pass."""
         for name, parameter in self._parameters.items():
@@ -56,11 +62,27 @@ class MasterAdamW:
         for weight in (*self._parameters.values(), *self._masters.values()):
             weight.grad = None
 
-    def update(self, learning_rate: float) -> float:
-        """One step on the absorbed gradients, clipped to `clip_norm`; returns their norm before that.
+    def take_gradients(self) -> dict[str, Tensor]:
+        """The absorbed gradients by name, 0 where there are none; they are forgotten here."""
+        gradients = {
+            name: torch.zeros_like(master) if master.grad is None else master.grad.detach() for name, master in self._masters.items()
+        }
+        self.discard()
+        return gradients
+
+    def give_gradients(self, gradients: Mapping[str, Tensor]) -> None:
+        """Put back what `take_gradients` took, or a sum of such."""
+        for name, gradient in gradients.items():
+            self._masters[name].grad = gradient
+
+    def update(self, learning_rate: float, *, ranks: Ranks = ALONE) -> float:
+        """One step on the absorbed gradients of all `ranks`, clipped to `clip_norm`; returns their norm before that.
 
         A norm that is not finite is no step: weights and moments stand.
         """
+        if ranks.number > 1:
+            self.give_gradients(gradients := self.take_gradients())
+            ranks.sum(gradients.values())
         norm = torch.nn.utils.clip_grad_norm_(self._masters.values(), self._clip_norm).item()
         if math.isfinite(norm):
             for group in self._adamw.param_groups:

@@ -7,6 +7,7 @@ head: no logits are made of prompts, inserted tokens and padding.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -16,15 +17,12 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from scalerl.accounting.flops import ModelFlops, causal_pairs
+from scalerl.accounting.flops import ModelFlops, TrainingFlops, causal_pairs
 from scalerl.accounting.meter import Meter
-from scalerl.objective.advantages import Advantage
-from scalerl.objective.aggregations import Aggregation
+from scalerl.objective import Objective
+from scalerl.objective.advantages.critic import Critic
 from scalerl.records.cost import Activity
 from scalerl.records.rollout import Batch, Completion
-
-BACKWARD_PER_FORWARD = 2
-"""A matmul has two gradients, of its input and of its weight."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,9 +36,16 @@ class Row:
     """(T,) the tokens whose log-probability is asked for."""
     behaviour: NDArray[np.float32]
     """(T,) log pi_gen in nats."""
-    advantage: float = 1.0
+    versions: NDArray[np.int64]
+    """(T,) which weights sampled each token."""
+    advantages: NDArray[np.float64]
+    """(T,)"""
     weight: float = 1.0
     """Of each single trainable token in the loss."""
+    reward: float = math.nan
+    """The completion's score."""
+    group: int = 0
+    """Place of its group in the batch."""
 
     @classmethod
     def of(cls, prompt: ArrayLike, completion: ArrayLike, *, weight: float = 1.0) -> Self:
@@ -48,7 +53,15 @@ class Row:
         continuation = np.asarray(completion, np.int64)
         token_ids = np.concatenate([np.asarray(prompt, np.int64), continuation])
         num_tokens = continuation.size
-        return cls(token_ids, token_ids.size - num_tokens, np.ones(num_tokens, np.bool_), np.zeros(num_tokens, np.float32), weight=weight)
+        return cls(
+            token_ids,
+            token_ids.size - num_tokens,
+            trainable=np.ones(num_tokens, np.bool_),
+            behaviour=np.zeros(num_tokens, np.float32),
+            versions=np.zeros(num_tokens, np.int64),
+            advantages=np.ones(num_tokens),
+            weight=weight,
+        )
 
     @property
     def num_inputs(self) -> int:
@@ -70,8 +83,10 @@ class MicroBatch:
     """(N, T) True where a trainable token stands."""
     behaviour: Tensor
     """(N, T)"""
+    versions: NDArray[np.int64]
+    """(M,) which weights sampled each trainable token."""
     advantages: Tensor
-    """(N, 1)"""
+    """(N, T)"""
     weights: Tensor
     """(N, 1) of each single trainable token."""
     num_inputs: NDArray[np.int64]
@@ -81,11 +96,21 @@ class MicroBatch:
         """(N, T) with the (M,) `values` of the trainable tokens at their places, and 0 elsewhere."""
         return values.new_zeros(self.mask.shape).masked_scatter(self.mask, values)
 
-    def book(self, meter: Meter, activity: Activity, *, flops: ModelFlops) -> None:
+    def split(self, values: Tensor) -> list[NDArray[np.float64]]:
+        """The (M,) `values` of the trainable tokens, row by row."""
+        array: NDArray[np.float64] = values.double().cpu().numpy()
+        return np.split(array, np.cumsum(self.mask.sum(1).cpu().numpy())[:-1])
+
+    def book(self, meter: Meter, activity: Activity, *, flops: TrainingFlops, detail: str = "") -> None:
         """Count a forward and a backward pass on these rows, and the trainable tokens."""
+        useful, padding = self.forward_flops(flops.useful)
+        overhead = padding + sum(self.forward_flops(flops.recomputed))
+        meter.count(activity, flops=useful, overhead_flops=overhead, tokens=len(self.targets), detail=detail)
+
+    def book_forward(self, meter: Meter, activity: Activity, *, flops: ModelFlops, detail: str) -> None:
+        """Count a forward pass on these rows, and the trainable tokens."""
         useful, padding = self.forward_flops(flops)
-        passes = 1 + BACKWARD_PER_FORWARD
-        meter.count(activity, flops=passes * useful, overhead_flops=passes * padding, tokens=len(self.targets))
+        meter.count(activity, flops=useful, overhead_flops=padding, tokens=len(self.targets), detail=detail)
 
     def forward_flops(self, flops: ModelFlops) -> tuple[float, float]:
         """FLOPs of one forward pass: on tokens, and on padding."""
@@ -96,26 +121,33 @@ class MicroBatch:
         return useful, flops.forward(num_tokens=num_padding, num_pairs=num_padding_pairs, num_logits=0)
 
 
-def batch_rows(batch: Batch, *, advantage: Advantage, aggregation: Aggregation) -> list[Row]:
-    """The completions of `batch` that have a score and trainable tokens; advantages and weights are those of the whole batch."""
+def batch_rows(batch: Batch, *, objective: Objective) -> list[Row]:
+    """The completions of `batch` that have a score and trainable tokens; advantages and weights are those of the whole batch.
+
+    The advantages that a critic gives are left at 0: it gives them token by token.
+    """
     groups = batch.groups
-    values = [np.array([_value(completion) for completion in group.completions]) for group in groups]
+    scores = [np.array([_value(completion) for completion in group.completions]) for group in groups]
     counts = [np.array([_num_trained(completion) for completion in group.completions], np.int64) for group in groups]
+    has_critic = isinstance(objective.advantage, Critic)
+    advantages = [np.zeros(one.size) for one in scores] if has_critic else objective.advantage.advantages(scores)
+    weights = objective.aggregation.weights(counts)
     rows = []
-    for group, advantages, weights, num_tokens in zip(
-        groups, advantage.advantages(values), aggregation.weights(counts), counts, strict=True
-    ):
+    for place, group in enumerate(groups):
         prompt = np.asarray(group.prompt.token_ids, np.int64)
-        for index in np.flatnonzero(num_tokens):
+        for index in np.flatnonzero(counts[place]):
             completion = group.completions[index]
             rows.append(
                 Row(
                     np.concatenate([prompt, completion.token_ids]),
                     prompt.size,
-                    completion.trainable,
-                    completion.log_probs,
-                    float(advantages[index]),
-                    float(weights[index]),
+                    trainable=completion.trainable,
+                    behaviour=completion.log_probs,
+                    versions=np.repeat(*np.array(completion.version_runs, np.int64).T),
+                    advantages=np.full(completion.trainable.size, advantages[place][index]),
+                    weight=float(weights[place][index]),
+                    reward=float(scores[place][index]),
+                    group=place,
                 )
             )
     return rows
@@ -146,7 +178,7 @@ def pad(rows: Sequence[Row], *, pad_id: int, device: torch.device) -> MicroBatch
     targets = _padded([row.token_ids[row.num_prompt_tokens :] for row in rows], num_tokens, fill=pad_id)
     of_row, at_token = np.nonzero(mask)
     predictors = of_row * num_inputs.max() + first_predictors[of_row] + at_token
-    columns = np.array([(row.advantage, row.weight) for row in rows], np.float32)
+    versions = _padded([row.versions for row in rows], num_tokens, fill=0)
 
     def tensor(array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(array).to(device)
@@ -157,8 +189,9 @@ def pad(rows: Sequence[Row], *, pad_id: int, device: torch.device) -> MicroBatch
         targets=tensor(targets[mask]),
         mask=tensor(mask),
         behaviour=tensor(_padded([row.behaviour for row in rows], num_tokens, fill=0.0)),
-        advantages=tensor(columns[:, :1]),
-        weights=tensor(columns[:, 1:]),
+        versions=versions[mask],
+        advantages=tensor(_padded([row.advantages.astype(np.float32) for row in rows], num_tokens, fill=0.0)),
+        weights=tensor(np.array([[row.weight] for row in rows], np.float32)),
         num_inputs=num_inputs,
     )
 

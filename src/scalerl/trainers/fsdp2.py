@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 
 from scalerl.accounting.meter import Meter
 from scalerl.core.errors import UsageError
-from scalerl.objective.advantages import Advantage
-from scalerl.objective.aggregations import Aggregation
-from scalerl.objective.losses import Loss
+from scalerl.objective import Objective
 from scalerl.trainers import Learner, Trainer
 
 if TYPE_CHECKING:
@@ -25,9 +23,7 @@ class Fsdp2(Trainer):
         self,
         policy: Policy,  # noqa: ARG002
         *,
-        loss: Loss,  # noqa: ARG002
-        advantage: Advantage,  # noqa: ARG002
-        aggregation: Aggregation,  # noqa: ARG002
+        objective: Objective,  # noqa: ARG002
         temperature: float,  # noqa: ARG002
         meter: Meter,  # noqa: ARG002
     ) -> Learner:

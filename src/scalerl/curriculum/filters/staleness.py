@@ -13,7 +13,7 @@ from scalerl.records.rollout import Group
 class Staleness(Filter):
     """Whole groups leave, by their oldest first token: dropping single completions would favour short ones."""
 
-    most_versions: int = Field(ge=0)
+    most_versions: int = Field(ge=0, examples=[4])
     """Largest age that is trained on."""
 
     def takes_out(self, group: Group, *, version: int) -> bool:

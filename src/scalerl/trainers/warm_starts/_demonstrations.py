@@ -15,6 +15,7 @@ from itertools import chain, count
 
 import numpy as np
 
+from scalerl.accounting.flops import TrainingFlops
 from scalerl.accounting.meter import Meter
 from scalerl.core.errors import UsageError
 from scalerl.core.random import stream_key, uniform
@@ -109,4 +110,4 @@ def _backward(policy: Policy, rows: Sequence[Row], *, optimizer: MasterAdamW, me
         loss = -(batch.weights * batch.spread(chosen)).sum()
         loss.backward()
         optimizer.absorb()
-        batch.book(meter, Activity.WARM_START, flops=policy.flops)
+        batch.book(meter, Activity.WARM_START, flops=TrainingFlops.of(policy.flops))
