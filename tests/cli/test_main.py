@@ -23,7 +23,7 @@ def test_help_lists_every_verb_with_its_line():
     assert result.returncode == 0
     for verb in verbs():
         assert verb in result.stdout
-    assert "List recipes, show one in full, or tell what two differ in." in result.stdout
+    assert "List recipes, show one, tell what two differ in, find the neighbours of one" in result.stdout
 
 
 def test_help_answers_within_half_a_second():

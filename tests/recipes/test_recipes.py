@@ -25,7 +25,8 @@ OVERRIDES = st.lists(
         st.builds("batch.group={}".format, st.integers(2, 64)),
         st.builds("trainer.optimizer.learning_rate={!r}".format, st.floats(1e-8, 1.0)),
         st.builds("objective.loss={}".format, st.sampled_from(["cispo", "dapo", "grpo", "gspo", "reinforce"])),
-        st.builds("objective.advantage.scale={}".format, st.sampled_from(["none", "group", "batch"])),
+        # A critic has no scale of the group.
+        st.builds("objective.advantage.scale={}".format, st.sampled_from(["none", "batch"])),
         st.sampled_from(
             ["warm_start=none", "budget.flops=600 GFLOP", "budget.usd=12.5", "length.control=truncation", "curriculum.filters=[]"]
         ),
@@ -66,6 +67,7 @@ def test_the_catalogue_is_what_the_sources_describe():
     }
     assert ingredients == {
         "scalerl": ("cispo", "prompt", "batch", "fp32", "pipeline_rl", 8, "keep"),
+        "ppo-critic": ("ppo", "token", "batch", "fp32", "pipeline_rl", 8, "keep"),
         "minimax-m1": ("cispo", "prompt", "group", "fp32", "ppo_off_policy", 8, "keep"),
         "qwen2.5-dapo": ("dapo", "prompt", "group", "body", "ppo_off_policy", 8, "keep"),
         "magistral": ("dapo", "prompt", "group", "body", "pipeline_rl", 8, "keep"),
@@ -272,7 +274,10 @@ def test_a_plugin_adds_recipes_and_scales(tmp_path, monkeypatch):
         (["budget.flops=30 tokens"], "--set: budget.flops: '30 tokens' is not in FLOP; give the amount in FLOP"),
         (["budget.usd=3 hours"], "--set: budget.usd: '3 hours' is not in USD"),
         (["budget.steps=none"], "give at least one of steps, flops, hours, usd"),
-        (["batch.group=1"], "recipe 'scalerl': batch.group = 1 leaves objective.advantage no group to compare with"),
+        (
+            ["batch.group=1"],
+            "recipe 'scalerl': batch.group = 1 leaves objective.advantage = centred no group to compare with: take 2 or more",
+        ),
         (["length.completion_tokens=9"], "length.control = interruption needs 15 tokens, but length.completion_tokens is 9"),
         (["pipeline.schedule=ppo_off_policy", "pipeline.k=0"], "pipeline.k must be 1 or more"),
         (["length.control.after_tokens=[9, 3]"], "after_tokens must hold 0 < least <= largest"),
