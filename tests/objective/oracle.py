@@ -53,12 +53,12 @@ def clip(low: float, high: float) -> Callable[[Token], float]:
     return lambda token: ppo(math.exp(token.new - token.old), token.advantage, low, high)
 
 
-def dual_clip(offset: float, largest: float) -> Callable[[Token], float]:
+def dual_clip(low: float, high: float, largest: float) -> Callable[[Token], float]:
     """A token with A < 0 counts at `largest` times its advantage at most."""
 
     def objective(token: Token) -> float:
         ratio = math.exp(token.new - token.old)
-        return ppo(ratio if token.advantage >= 0.0 else min(ratio, largest), token.advantage, offset, offset)
+        return ppo(ratio if token.advantage >= 0.0 else min(ratio, largest), token.advantage, low, high)
 
     return objective
 
@@ -78,6 +78,7 @@ def inside(ratio: float, low: float, high: float) -> float:
 OBJECTIVES: dict[Loss, Callable[[Token], float]] = {
     Cispo(cap=1.3): weighted(lambda token: min(math.exp(token.at - token.old), 1.3)),
     Dapo(clip_low=0.2, clip_high=0.28): clip(0.2, 0.28),
+    Dapo(clip_low=0.1, clip_high=0.15, dual_clip=1.3): dual_clip(0.1, 0.15, 1.3),
     DrGrpo(clip=0.15): clip(0.15, 0.15),
     Grpo(clip=0.1): clip(0.1, 0.1),
     Gspo(clip_low=0.05, clip_high=0.08): gspo(0.05, 0.08),
@@ -85,7 +86,7 @@ OBJECTIVES: dict[Loss, Callable[[Token], float]] = {
     Masked(level="sequence", low=0.0, high=1.1): weighted(lambda token: inside(math.exp(sum(token.own)), 0.0, 1.1)),
     Masked(level="geometric", low=0.9, high=1.1): weighted(lambda token: inside(math.exp(fmean(token.own)), 0.9, 1.1)),
     Ppo(clip=0.12): clip(0.12, 0.12),
-    Ppo(clip=0.05, dual_clip=1.2): dual_clip(0.05, 1.2),
+    Ppo(clip=0.05, dual_clip=1.2): dual_clip(0.05, 0.05, 1.2),
     Reinforce(): weighted(lambda token: 1.0),
     Truncated(cap=1.2): weighted(lambda token: min(math.exp(token.at - token.old), 1.2)),
     Truncated(level="sequence", cap=1.4): weighted(lambda token: min(math.prod(map(math.exp, token.own)), 1.4)),

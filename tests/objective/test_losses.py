@@ -215,10 +215,10 @@ def test_dr_grpo_and_ppo_without_a_second_bound_are_grpo_token_by_token():
     ("advantage", "log_ratio", "value", "gradient"), [(-1, 2.0, 3.0, 0.0), (-1, 1.0, math.e, math.e), (1, 2.0, -1.2, 0.0), (0, 2.0, 0, 0)]
 )
 def test_a_dual_clip_floors_what_a_bad_token_costs(advantage, log_ratio, value, gradient):
-    """arXiv 1912.09729, eq. 5, c = 3: for A < 0 the ratio counts as 3 at most; elsewhere PPO is untouched."""
-    loss = Ppo(dual_clip=3.0)
-    assert one_token(loss, log_ratio - 2.0, -2.0, advantage) == pytest.approx((value, gradient), rel=1e-6)
-    assert clipped(loss, log_ratio - 2.0, -2.0, advantage) == (gradient == 0.0 and advantage != 0)
+    """arXiv 1912.09729, eq. 5, c = 3: for A < 0 the ratio counts as 3 at most; elsewhere the clip is untouched."""
+    for loss in (Ppo(dual_clip=3.0), Dapo(clip_high=0.2, dual_clip=3.0)):
+        assert one_token(loss, log_ratio - 2.0, -2.0, advantage) == pytest.approx((value, gradient), rel=1e-6)
+        assert clipped(loss, log_ratio - 2.0, -2.0, advantage) == (gradient == 0.0 and advantage != 0)
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_the_defaults_are_the_papers():
     settings = {loss.name(): loss.model_dump() for loss in (Cispo(), Dapo(), DrGrpo(), Grpo(), Gspo(), Masked(), Ppo(), Truncated())}
     assert settings == {
         "cispo": {"cap": 5.0},
-        "dapo": {"clip_low": 0.2, "clip_high": 0.26},
+        "dapo": {"clip_low": 0.2, "clip_high": 0.26, "dual_clip": None},
         "dr_grpo": {"clip": 0.2},
         "grpo": {"clip": 0.2},
         "gspo": {"clip_low": 3e-3, "clip_high": 5e-3},

@@ -112,6 +112,7 @@ def test_an_empty_grpo_config_is_their_defaults(tmp_path):
         # Offsets.
         ({"loss_type": "grpo"}, {"type": "grpo", "clip": 0.2}),
         ({"loss_type": "grpo", "epsilon_high": 0.28}, {"type": "dapo", "clip_low": 0.2, "clip_high": 0.28}),
+        ({"epsilon_high": 0.28, "delta": 4.0}, {"type": "dapo", "clip_low": 0.2, "clip_high": 0.28, "dual_clip": 4.0}),
         ({"loss_type": "bnpo", "epsilon": 0.1}, {"type": "grpo", "clip": 0.1}),
         ({"loss_type": "dr_grpo"}, {"type": "dr_grpo", "clip": 0.2}),
         ({"loss_type": "grpo", "delta": 4.0}, {"type": "ppo", "clip": 0.2, "dual_clip": 4.0}),
@@ -140,7 +141,7 @@ def test_trl_loss_types_say_the_aggregation(tmp_path, given, aggregation):
 
 
 def test_a_delta_that_no_loss_has_is_named(tmp_path):
-    for other in ({"epsilon_high": 0.28, "delta": 4.0}, {"delta": 1.1}, {"importance_sampling_level": "sequence", "delta": 4.0}):
+    for other in ({"epsilon_high": 0.28, "delta": 1.2}, {"delta": 1.1}, {"importance_sampling_level": "sequence", "delta": 4.0}):
         assert fates(trl(tmp_path, **other))["delta"] == "left out"
 
 
@@ -210,7 +211,7 @@ def test_a_launch_script_of_verl_becomes_a_recipe(tmp_path):
     translation = from_verl(path)
     recipe = resolved(translation, tmp_path)
     assert recipe.model.selection()["path"] == "Qwen/Qwen2.5-32B"
-    assert recipe.objective.loss.selection() == {"type": "dapo", "clip_low": 0.2, "clip_high": 0.28}
+    assert recipe.objective.loss.selection() == {"type": "dapo", "clip_low": 0.2, "clip_high": 0.28, "dual_clip": 10.0}
     assert (recipe.objective.aggregation.name(), recipe.objective.advantage.scale) == ("token", "group")
     assert [item.selection() for item in recipe.curriculum.filters] == [{"type": "zero_variance", "refill": True}]
     assert recipe.length.control.selection() == {"type": "penalty", "limit_tokens": 20480, "margin_tokens": 4096}
@@ -218,7 +219,7 @@ def test_a_launch_script_of_verl_becomes_a_recipe(tmp_path):
     assert (recipe.batch.num_prompts, recipe.batch.group, recipe.pipeline.k) == (32, 16, 16)
     assert (recipe.budget.steps, recipe.trainer.optimizer.warmup_steps, recipe.evaluation.every_steps) == (4800, 160, 80)
     left_out = {line.key: line.note for line in translation.left_out}
-    assert set(left_out) == {f"{ACTOR}.clip_ratio_c", f"{ROLLOUT}.val_kwargs.temperature"}
+    assert set(left_out) == {f"{ROLLOUT}.val_kwargs.temperature"}
     assert fates(translation)["trainer.logger"] == "default"
 
 

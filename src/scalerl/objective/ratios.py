@@ -45,18 +45,23 @@ def exp_ratio(log_ratio: Tensor) -> Tensor:
     return log_ratio.clamp(max=LARGEST_LOG_RATIO).exp()
 
 
-def clipped_objective(log_ratio: Tensor, advantages: Tensor, *, low: float, high: float) -> Tensor:
-    """min(rho A, clip(rho, 1 - low, 1 + high) A), of the broadcast shape (PPO, arXiv 1707.06347, eq. 7)."""
+def clipped_objective(log_ratio: Tensor, advantages: Tensor, *, low: float, high: float, dual: float | None = None) -> Tensor:
+    """min(rho A, clip(rho, 1 - low, 1 + high) A), of the broadcast shape (PPO, arXiv 1707.06347, eq. 7).
+
+    With `dual`, an absolute ratio, it is at least dual A where A < 0 (arXiv 1912.09729, eq. 5).
+    """
     ratio = exp_ratio(log_ratio)
-    return (ratio * advantages).minimum(ratio.clamp(1.0 - low, 1.0 + high) * advantages)
+    values = (ratio * advantages).minimum(ratio.clamp(1.0 - low, 1.0 + high) * advantages)
+    return values if dual is None else values.maximum(dual * advantages).where(advantages < 0.0, values)
 
 
-def is_clipped(log_ratio: Tensor, advantages: Tensor, *, low: float, high: float) -> Tensor:
+def is_clipped(log_ratio: Tensor, advantages: Tensor, *, low: float, high: float, dual: float | None = None) -> Tensor:
     """Where `clipped_objective` is constant although the advantage is not 0, as booleans of the broadcast shape.
 
-    The minimum leaves a ratio unbounded above where A < 0; there only `LARGEST_LOG_RATIO` holds it.
+    Without `dual` the minimum leaves a ratio unbounded above where A < 0; there only `LARGEST_LOG_RATIO` holds it.
     """
     ratio = exp_ratio(log_ratio)
     risen = (advantages > 0.0) & (ratio > 1.0 + high)
     fallen = (advantages < 0.0) & (ratio < 1.0 - low)
-    return risen | fallen | (advantages < 0.0) & (log_ratio > LARGEST_LOG_RATIO)
+    too_bad = log_ratio > LARGEST_LOG_RATIO if dual is None else ratio > dual
+    return risen | fallen | (advantages < 0.0) & too_bad

@@ -1,6 +1,8 @@
 """DAPO: the clipped ratio with a wider upper bound (arXiv 2503.14476, eq. 8-10).
 
-J_it = min(rho_it A_i, clip(rho_it, 1 - clip_low, 1 + clip_high) A_i)
+    J_it = min(rho_it A_i, clip(rho_it, 1 - clip_low, 1 + clip_high) A_i)        with a dual clip, where A < 0: max(J_it, dual_clip A_i)
+
+The dual clip (arXiv 1912.09729, eq. 5) is off, as in the paper; verl always has one, of 3 by default.
 """
 
 from __future__ import annotations
@@ -23,13 +25,17 @@ class Dapo(Loss):
     """Offset below 1 at which the ratio is clipped."""
     clip_high: float = Field(default=0.26, ge=0.0)
     """Offset above 1 at which the ratio is clipped: .26 in arXiv 2510.13786, .28 in the original."""
+    dual_clip: float | None = Field(default=None, gt=1.0)
+    """Largest ratio at which a token with A < 0 is still trained on: an ABSOLUTE ratio; none: there is no such bound."""
 
     def objective(self, log_probs: Tensor, behaviour: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
         """The clipped objective of each token's ratio, (N, T)."""
         (advantages,) = own_tokens(mask, advantages)
-        return clipped_objective(log_ratios(log_probs, behaviour, mask), advantages, low=self.clip_low, high=self.clip_high)
+        log_ratio = log_ratios(log_probs, behaviour, mask)
+        return clipped_objective(log_ratio, advantages, low=self.clip_low, high=self.clip_high, dual=self.dual_clip)
 
     def clipped(self, log_probs: Tensor, behaviour: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
         """Tokens whose ratio is beyond the bound on the side that their advantage pulls to."""
         (advantages,) = own_tokens(mask, advantages)
-        return is_clipped(log_ratios(log_probs, behaviour, mask), advantages, low=self.clip_low, high=self.clip_high)
+        log_ratio = log_ratios(log_probs, behaviour, mask)
+        return is_clipped(log_ratio, advantages, low=self.clip_low, high=self.clip_high, dual=self.dual_clip)

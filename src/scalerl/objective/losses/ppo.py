@@ -11,31 +11,29 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from scalerl.objective.losses.grpo import Grpo
-from scalerl.objective.ratios import exp_ratio, log_ratios, own_tokens
+from scalerl.objective.losses import Loss
+from scalerl.objective.ratios import clipped_objective, is_clipped, log_ratios, own_tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Ppo(Grpo):
+class Ppo(Loss):
     """Symmetric clipping of the token's ratio, and a floor under what one bad token can cost."""
 
+    clip: float = Field(default=0.2, ge=0.0, le=1.0)
+    """Offset from 1 at which the ratio is clipped, on both sides."""
     dual_clip: float | None = Field(default=None, gt=1.0)
     """Largest ratio at which a token with A < 0 is still trained on: an ABSOLUTE ratio, often 3; none: there is no such bound."""
 
     def objective(self, log_probs: Tensor, behaviour: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
         """The clipped objective of each token's ratio, floored at dual_clip A_it where A_it < 0, (N, T)."""
-        values = super().objective(log_probs, behaviour, advantages, mask)
-        if self.dual_clip is None:
-            return values
         (advantages,) = own_tokens(mask, advantages)
-        return values.maximum(self.dual_clip * advantages).where(advantages < 0.0, values)
+        log_ratio = log_ratios(log_probs, behaviour, mask)
+        return clipped_objective(log_ratio, advantages, low=self.clip, high=self.clip, dual=self.dual_clip)
 
     def clipped(self, log_probs: Tensor, behaviour: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
         """Tokens whose ratio is beyond the bound on the side that their advantage pulls to, or beyond the dual clip where A < 0."""
-        marked = super().clipped(log_probs, behaviour, advantages, mask)
-        if self.dual_clip is None:
-            return marked
         (advantages,) = own_tokens(mask, advantages)
-        return marked | (advantages < 0.0) & (exp_ratio(log_ratios(log_probs, behaviour, mask)) > self.dual_clip)
+        log_ratio = log_ratios(log_probs, behaviour, mask)
+        return is_clipped(log_ratio, advantages, low=self.clip, high=self.clip, dual=self.dual_clip)

@@ -194,16 +194,17 @@ def _translate_clipped(reading: Reading, kind: str) -> None:
     low, (high, key) = reading.number("epsilon"), _high(reading)
     keys = _once("loss_type", "epsilon", key)
     delta = None if reading.value("delta") is None else reading.number("delta")
-    if low == high and delta is not None and delta > 1.0 + high:
-        loss = {"type": "ppo", "clip": low, "dual_clip": delta}
-        reading.translate("objective.loss", loss, *keys, "delta", note="epsilon is an offset, delta an absolute ratio")
+    if delta is not None and delta > 1.0 + high:
+        bounds = {"type": "ppo", "clip": low} if low == high else {"type": "dapo", "clip_low": low, "clip_high": high}
+        note = "epsilon is an offset, delta an absolute ratio"
+        reading.translate("objective.loss", {**bounds, "dual_clip": delta}, *keys, "delta", note=note)
         return
     if low != high or kind == "dapo":
         reading.translate("objective.loss", {"type": "dapo", "clip_low": low, "clip_high": high}, *keys, note="offsets")
     else:
         reading.translate("objective.loss", {"type": "dr_grpo" if kind == "dr_grpo" else "grpo", "clip": low}, *keys, note="an offset")
     if delta is not None:
-        reading.leave_out("delta", note="a dual clip goes with equal offsets that it lies beyond")
+        reading.leave_out("delta", note="a dual clip lies beyond the offsets")
 
 
 def _translate_aggregation(reading: Reading, kind: str) -> None:

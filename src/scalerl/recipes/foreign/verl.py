@@ -257,10 +257,9 @@ def _translate_vanilla(reading: Reading, low: float, high: float, keys: tuple[st
     dual = f"{_ACTOR}.clip_ratio_c"
     if low == high:
         loss = {"type": "ppo", "clip": low, "dual_clip": reading.number(dual)}
-        reading.translate("objective.loss", loss, *keys, dual, note="clip_ratio_* are offsets, clip_ratio_c an absolute ratio")
     else:
-        reading.translate("objective.loss", {"type": "dapo", "clip_low": low, "clip_high": high}, *keys, note="offsets")
-        reading.leave_out(dual, note="a dual clip goes with equal offsets")
+        loss = {"type": "dapo", "clip_low": low, "clip_high": high, "dual_clip": reading.number(dual)}
+    reading.translate("objective.loss", loss, *keys, dual, note="clip_ratio_* are offsets, clip_ratio_c an absolute ratio")
 
 
 def _translate_aggregation(reading: Reading) -> None:
