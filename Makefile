@@ -35,8 +35,9 @@ check: .venv/.dev ## Lint, formatting, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-figures: .venv/.dev ## Draw the figures of the README again
+figures: .venv/.dev ## Draw the figures of the README and of docs/losses again, and write the tables of its pages
 	$(BIN)/python docs/figures/make.py
+	$(BIN)/python docs/figures/losses.py
 
 bench-%: .venv/.dev ## Run benchmarks/NAME.py
 	$(BIN)/python benchmarks/$*.py

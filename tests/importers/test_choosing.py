@@ -236,6 +236,36 @@ def test_f3_other_rewards_need_bounds(tmp_path, rewards):
     assert curve.bounds == (-5.0, 200.0)
 
 
+@pytest.mark.parametrize(("scale", "highest"), [(1, 1), (100, 100)])
+def test_f3_a_few_evaluations_that_failed_are_left_out_aloud(tmp_path, scale, highest):
+    rewards = [scale * place / 10 for place in range(10)]
+    rewards[3] = -1
+    path = jsonl(tmp_path / "log.jsonl", [{"gpu_hours": hours, "pass_rate": reward} for hours, reward in enumerate(rewards)])
+    (curve,) = read_curves(path)
+    assert (curve.bounds, curve.reward.tolist()) == ((0.0, highest), rewards[:3] + rewards[4:])
+    assert said(
+        curve.notes, "1 value of 'pass_rate' left out: exactly -1, as failed evaluations are logged, among", "--bounds -1:", "keeps them"
+    )
+    (curve,) = read_curves(path, choice=Choice.of(bounds=f"-1:{highest}"))
+    assert curve.reward.tolist() == rewards
+
+
+@pytest.mark.parametrize("rewards", [[-1, -0.9, 0.1, 0.3, 0.5, 0.7], [-1, 1, -1, 1, 0.5], [-0.5, 0.1, 0.2, 0.3, 0.4]])
+def test_f3_rewards_that_may_be_negative_are_kept_and_counted(tmp_path, rewards):
+    (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", [{"step": step, "pass_rate": reward} for step, reward in enumerate(rewards)]))
+    assert (curve.bounds, curve.reward.tolist()) == ((-1.0, 1.0), rewards)
+    num_negative = sum(reward < 0 for reward in rewards)
+    assert said(
+        curve.notes, f"is negative at {num_negative} point", f"of {len(rewards)}, down to {min(rewards):g}, and is read as a reward within"
+    )
+
+
+def test_f3_fractions_within_the_bounds_of_percentages_are_noticed(tmp_path):
+    path = jsonl(tmp_path / "log.jsonl", [{"step": step, "pass_rate": step / 10} for step in range(6)])
+    (curve,) = read_curves(path, choice=Choice.of(bounds="0:100"))
+    assert said(curve.notes, "'pass_rate' is read within 0 .. 100, as asked, though it stays within 0 .. 1, as fractions do")
+
+
 def test_f3_bounds_are_those_of_all_curves_of_a_log(tmp_path):
     path = text(tmp_path / "log.csv", "run,gpu_hours,pass_rate\na,1,0.5\nb,1,50\n")
     assert [curve.bounds for curve in read_curves(path, choice=Choice.of(by="run"))] == [(0.0, 100.0)] * 2

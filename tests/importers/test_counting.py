@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from scalerl.core.errors import DataError
 from scalerl.importers import Choice, read_curves
 from scalerl.importers.tables.counting import counts_of
 from tests.importers.logs import jsonl, said, text
@@ -103,3 +104,49 @@ def test_amounts_are_added_up_without_steps_too(tmp_path):
     (curve,) = read_curves(text(tmp_path / "log.csv", "gpu_hours,pass_rate\n8,0.1\n8.5,0.2\n7.5,0.3\n8,0.4\n"))
     assert curve.compute.tolist() == [8, 16.5, 24, 32]
     assert said(curve.notes, "'gpu_hours' is taken for the amount of each step, and added up")
+
+
+GROWING = np.linspace(1e6, 3e6, 50)
+
+
+@pytest.mark.parametrize("column", ["tokens", "flops", "cost_usd", "samples"])
+@pytest.mark.parametrize("gap", [1, 10])
+def test_what_grows_far_less_than_the_steps_is_the_amount_of_each(tmp_path, column, gap):
+    curve = curve_of(tmp_path, column, GROWING.tolist(), gap=gap)
+    assert curve.compute.tolist() == pytest.approx((gap * np.cumsum(GROWING)).tolist())
+    assert said(curve.notes, f"'{column}' is taken for the amount of each step")
+
+
+@pytest.mark.parametrize("column", ["gpu_hours", "total_flops"])
+def test_a_name_that_says_total_is_believed_but_doubted_aloud(tmp_path, column):
+    curve = curve_of(tmp_path, column, GROWING.tolist())
+    assert curve.compute.tolist() == GROWING.tolist()
+    assert said(curve.notes, f"'{column}' is taken for a running total, though it grows far less than the steps: if it is the amount of")
+
+
+@pytest.mark.parametrize(
+    ("steps", "values"),
+    [
+        (range(1001, 1051), np.linspace(1.001e9, 1.050e9, 50)),  # the end of a log
+        (range(1, 51), np.cumsum([5.0] + [1.0] * 49)),  # a first step that cost as much as five
+        (range(1, 6), np.linspace(10, 14, 5)),  # too few
+    ],
+)
+def test_a_total_that_grows_slowly_for_a_reason_is_one(steps, values):
+    assert counts_of(values, steps=np.array(steps, dtype=np.float64), named="unsaid", if_growing="total") == "total"
+
+
+@pytest.mark.parametrize("values", [(np.arange(1, 501) * 20_000_000 + 2**31) % 2**32 - 2**31, [-80, -60, -40, 20, 40]])
+@pytest.mark.parametrize("column", ["num_tokens", "gpu_hours", "elapsed_s", "step_time"])
+def test_a_counter_below_zero_is_refused(tmp_path, column, values):
+    with pytest.raises(
+        DataError, match=f"'{column}' is below zero in .* rows .down to -.*, as a counter is that has overflowed; choose another"
+    ):
+        curve_of(tmp_path, column, [float(value) for value in values])
+
+
+def test_an_unsigned_counter_that_has_overflowed_is_counted_on(tmp_path):
+    values = np.arange(1, 501) * 20_000_000
+    curve = curve_of(tmp_path, "num_tokens", (values % 2**32).tolist())
+    assert curve.compute.tolist() == pytest.approx(values.tolist(), rel=0.01)
+    assert said(curve.notes, "'num_tokens' starts again 2 times, first at step 215, and is counted on: no step was repeated")

@@ -64,6 +64,8 @@ def test_i2_a_clock_that_restarts_without_repeated_steps_goes_on(tmp_path):
     rows = [{"step": step, "elapsed_s": clock, "eval/acc": 0.5} for step, clock in [(1, 10), (2, 20), (3, 12), (4, 22)]]
     (curve,) = read_curves(jsonl(tmp_path / "log.jsonl", rows))
     assert (curve.compute.tolist(), curve.wasted_compute) == ([10, 20, 32, 42], 0)
+    assert said(curve.notes, "'elapsed_s' starts again 1 time, first at step 3, and is counted on: no step was repeated")
+    assert not said(curve.notes, "of the bill")
 
 
 def test_i2_a_pause_without_a_resume_is_no_compute(tmp_path):

@@ -46,6 +46,11 @@ def test_a_curve_for_each_task_on_flops(run):
     assert math.wasted_compute == 1e9
 
 
+def test_what_a_run_counts_is_never_guessed_at(run):
+    for axis in (None, "device_hours", "tokens"):
+        assert not any("taken for" in note for curve in read_curves(run, Choice(x=axis)) for note in curve.notes)
+
+
 def test_another_axis_and_one_task(run):
     (curve,) = read_curves(run.path, choice=Choice.of(x="device_hours", where=["task=code"]))
     assert curve.axis == DEVICE_HOURS

@@ -89,6 +89,48 @@ def test_the_gradient_is_that_of_the_equation(policy, build, gradients, temperat
     assert metrics["grad_norm"] == pytest.approx(norm, rel=1e-5)
 
 
+def test_m1_trainer_and_sampler_divide_by_one_temperature(policy, build):
+    """Behaviour of the same weights at T = .5: every ratio is 1 at .5, and a systematic bias at 1."""
+    groups = []
+    with torch.no_grad():
+        for g in even_batch().groups:
+            told = []
+            for c in g.completions:
+                log_pi = distributions(policy, g, c, 0.5).numpy()[np.arange(c.token_ids.size), c.token_ids]
+                told.append(replace(c, log_probs=log_pi))
+            groups.append(replace(g, completions=tuple(told)))
+    batch = Batch(0, tuple(groups))
+    same = build(policy, temperature=0.5, learning_rate=1e-12).train(batch, between=nothing)
+    assert (same["ratio_p01"], same["ratio_max"]) == pytest.approx((1.0, 1.0), abs=1e-5)
+    assert same["kl_mismatch"] == pytest.approx(0.0, abs=1e-6)
+    other = build(policy, temperature=1.0, learning_rate=1e-12).train(batch, between=nothing)
+    assert other["ratio_max"] - other["ratio_p01"] > 0.01
+
+
+def test_kl_to_the_sampler_is_told_apart_by_the_version_that_sampled(policy, build):
+    batch = even_batch(groups=2)
+    first, second = batch.groups
+    stale = replace(second, completions=tuple(replace(c, version_runs=((0, 2), (2, 3))) for c in second.completions))
+    fresh = replace(first, completions=tuple(replace(c, version_runs=((2, 5),)) for c in first.completions))
+    learner = build(policy, learning_rate=1e-12)
+    for _ in range(2):
+        learner.train(batch, between=nothing)
+    drift = {}
+    with torch.no_grad():
+        for g in batch.groups:
+            parts = []
+            for c in g.completions:
+                parts.append(c.log_probs - distributions(policy, g, c, 1.0).numpy()[np.arange(5), c.token_ids])
+            drift[g.id] = np.array(parts)
+    metrics = learner.train(Batch(0, (fresh, stale)), between=nothing)
+    of_version = np.concatenate([drift[first.id].ravel(), drift[second.id][:, 2:].ravel()])
+    assert metrics["kl_mismatch"] == pytest.approx(of_version.mean(), abs=1e-5)
+    assert metrics["kl_stale"] == pytest.approx(drift[second.id][:, :2].mean(), abs=1e-5)
+    assert metrics["stale_share"] == pytest.approx(0.2)
+    mean = (1.0 - 0.2) * metrics["kl_mismatch"] + 0.2 * metrics["kl_stale"]
+    assert metrics["kl_behaviour"] == pytest.approx(mean, abs=1e-6)
+
+
 def test_what_is_measured_is_what_the_tokens_show(policy, build):
     batch = ragged_batch()
     log_probs, behaviour, entropy = [], [], []

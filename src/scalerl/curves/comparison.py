@@ -181,7 +181,8 @@ def _check(arms: Sequence[Arm], within: tuple[float, float] | None) -> None:
     if len(set(names)) < len(names):
         raise UsageError("two recipes have one name", where=where, remedy="name them apart")
     if len({arm.bounds for arm in arms}) > 1:
-        raise UsageError("their rewards have different bounds", where=where, remedy="give all logs one --bounds LO:HI")
+        remedy = "bring them to one unit, such as percentages to fractions; where they are in one, give all logs one --bounds LO:HI"
+        raise UsageError("their rewards have different bounds", where=where, remedy=remedy)
     if all(fit.best is not None and fit.best.sample is None for arm in arms for fit in arm.fits):
         raise UsageError("the published procedure has no intervals to compare by", where="--law paper", remedy="leave it out")
     if within is not None and not 0.0 < within[0] < within[1] < np.inf:

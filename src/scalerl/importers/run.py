@@ -91,4 +91,4 @@ def _table(fold: CurveFold, torn_bytes: int, labels: AbstractSet[str], path: Pat
     if not len(table):
         raise DataError("the run has no evaluation yet", where=str(path), remedy="wait for its first one")
     notes = [f"the last event was torn ({torn_bytes} bytes) and left out"] if torn_bytes else []
-    return table.build(by=(_TASK,), notes=notes)
+    return replace(table.build(by=(_TASK,), notes=notes), has_totals=True)

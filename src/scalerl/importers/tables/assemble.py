@@ -14,15 +14,22 @@ from scalerl.core.errors import DataError, UsageError, unknown_name
 from scalerl.core.units import STEPS, counted, format_number
 from scalerl.importers.tables.choice import Choice
 from scalerl.importers.tables.compute import ComputeColumn, choose_compute, step_of
-from scalerl.importers.tables.counting import counts_of
+from scalerl.importers.tables.counting import counts_of, falls_behind
+from scalerl.importers.tables.epochs import counted_on
 from scalerl.importers.tables.evaluations import told_apart
-from scalerl.importers.tables.lineage import Lineage, follow, logged_late, shuffled, without_steps
+from scalerl.importers.tables.lineage import Counts, Lineage, carried, follow, logged_late, shuffled, without_steps
+from scalerl.importers.tables.mixtures import refuse_mixed_parts, refuse_mixed_runs
 from scalerl.importers.tables.reward import RewardColumn, bounds_of, choose_rewards
 from scalerl.importers.tables.table import Table, number_of
 from scalerl.importers.tables.vocabulary import GENERIC, recognise
 from scalerl.records.curve import Curve, FloatArray
 
 _SEVERAL_RUNS = "if the log holds several runs, tell them apart with --by or --where"
+_EPOCHS = f"they are counted on, as through the epochs of one run; {_SEVERAL_RUNS}"
+_NO_AMOUNT = "if it is the amount of each step, --x COLUMN names another counter"
+_NO_WASTE = "if the steps start again with every epoch, --x COLUMN names a counter that goes on"
+_MUCH = 0.4
+"""A run that wastes more than this share of its bill has more likely been misread: its steps may start again with every epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,8 @@ class _Chosen:
     """One, or that of each held-out data set."""
     step: FloatArray | None
     """(num_rows,) optimizer step of each row, NaN where it logs none; None if the log counts no steps."""
+    epoch: FloatArray | None
+    """(num_rows,) NaN where absent; None if the log counts no epochs."""
     evaluated_before_step: bool
     """Whether the reward logged at a step comes before that step's update."""
 
@@ -155,15 +164,19 @@ def _choose(table: Table, choice: Choice, by: tuple[str, ...], *, where: str) ->
     framework = recognise(table.columns)
     vocabularies = (framework, GENERIC) if framework else (GENERIC,)
     rewards = choose_rewards(table, choice, vocabularies, where=where)
-    _refuse_mixed_parts(table, rewards, by, where=where)
     step = step_of(table, vocabularies, by=by)
     compute = choose_compute(table, choice, vocabularies, step, where=where)
     if any(compute.text == f"'{reward.metric}'" for reward in rewards):
         raise UsageError(f"{compute.text} is taken for both compute and reward", where=where, remedy="choose two columns with --x and --y")
+    for _, rows in _runs(table, by, alone=""):
+        at = carried((compute.values if step is None else step.values)[rows])
+        for reward in rewards:
+            refuse_mixed_parts(table, reward, rows=rows, at=at, by=by, where=where)
     return _Chosen(
         compute=compute,
         rewards=rewards,
         step=None if step is None else step.values,
+        epoch=next((table.dense(name) for name in GENERIC.epoch if name in table.columns), None),
         evaluated_before_step=rewards[0].held_out and framework is not None and framework.held_out_before_step,
     )
 
@@ -193,28 +206,9 @@ def _splitting_columns(table: Table, choice: Choice, *, where: str) -> tuple[str
     by = choice.by or table.by
     for column in by:
         _label_cells(table, column, flag="--by", where=where)
-    for column in GENERIC.runs if not by else ():
-        if column in table.labels:
-            _refuse_mixed(table.labels[column], column, of="the log is of {} runs", where=where)
+    if not by:
+        refuse_mixed_runs(table, where=where)
     return by
-
-
-def _refuse_mixed_parts(table: Table, rewards: tuple[RewardColumn, ...], by: tuple[str, ...], *, where: str) -> None:
-    """Raise DataError where one run has rewards of several data sets or splits in one column."""
-    parts = [column for column in GENERIC.parts if column in table.labels and column not in by]
-    for _, rows in _runs(table, by, alone="") if parts else ():
-        rewarded = rows[np.any([np.isfinite(reward.values[rows]) for reward in rewards], axis=0)]
-        for column in parts:
-            _refuse_mixed(table.labels[column][rewarded], column, of="the reward is of {} data sets", where=where)
-
-
-def _refuse_mixed(cells: NDArray[np.object_], column: str, *, of: str, where: str) -> None:
-    """Raise DataError where the labels `cells`, (n,), of a column are of several kinds, as `of` says with their number."""
-    values = sorted(set(cells) - {""})
-    if 1 < len(values) <= cells.size / 2:
-        what = f"{of.format(len(values))}, which the column '{column}' tells apart"
-        remedy = f"--by {column} makes a curve of each, --where {column}={values[0]} picks one"
-        raise DataError(what, where=where, remedy=remedy)
 
 
 def _runs(table: Table, by: tuple[str, ...], *, alone: str) -> Iterator[tuple[str, NDArray[np.int64]]]:
@@ -234,11 +228,14 @@ def _runs(table: Table, by: tuple[str, ...], *, alone: str) -> Iterator[tuple[st
 
 def _points(name: str, rows: NDArray[np.int64], chosen: _Chosen, reward_column: RewardColumn) -> _Points:
     """The points of a reward in the run in `rows`."""
-    steps = None if chosen.step is None else _carried(chosen.step[rows])
+    steps = None if chosen.step is None else carried(chosen.step[rows])
     if out_of_order := steps is not None and shuffled(steps):
         order = np.argsort(steps, kind="stable")
         rows, steps = rows[order], steps[order]
-    lineage = _lineage(chosen.compute, rows, steps)
+    counter, num_epochs = chosen.compute.values[rows], 1
+    if steps is not None:
+        counter, steps, num_epochs = _through_epochs(chosen, rows, steps)
+    lineage = _lineage(chosen.compute, counter, steps)
     reward = reward_column.values[rows]
     (at,) = np.nonzero(np.isfinite(reward))
     if lineage is None or not at.size:
@@ -263,6 +260,7 @@ def _points(name: str, rows: NDArray[np.int64], chosen: _Chosen, reward_column: 
         trials = None
     notes = (
         *(["the rows are not in the order of the run and were sorted by their steps"] if out_of_order else []),
+        *([f"the steps start again {counted(num_epochs - 1, 'time')} while the run goes on: {_EPOCHS}"] if num_epochs > 1 else []),
         *_reward_notes(reward_column, rows, at, num_repeated=num_repeated),
         *_compute_notes(chosen.compute, reward_column.metric, rows, num_outside=num_outside, num_between=num_between),
         *_lineage_notes(lineage, chosen.compute, num_back=int((np.diff(compute) < 0).sum())),
@@ -271,25 +269,33 @@ def _points(name: str, rows: NDArray[np.int64], chosen: _Chosen, reward_column: 
     return _Points(name, compute * scale, reward[at], trials, lineage.wasted * scale, notes)
 
 
-def _carried(steps: FloatArray) -> FloatArray:
-    """(n,) the steps with each gap filled by the last step above it, and with 0 before the first."""
-    known = np.isfinite(steps)
-    source = np.maximum.accumulate(np.where(known, np.arange(steps.size), -1))
-    first = steps[known][0] if known.any() else 0.0
-    filled: FloatArray = np.where(source >= 0, steps[source], min(0.0, first))
-    return filled
+def _through_epochs(chosen: _Chosen, rows: NDArray[np.int64], steps: FloatArray) -> tuple[FloatArray, FloatArray, int]:
+    """The counter of compute and the `steps`, (n,) each, of the run in `rows`, counted on through its epochs, and how many these are."""
+    counter = chosen.compute.values[rows]
+    known = np.isfinite(counter)
+    is_total = known.any() and _counts(chosen.compute, counter[known], steps[known]) != "per_step"
+    epoch = None if chosen.epoch is None else chosen.epoch[rows]
+    counted_steps, num_epochs = counted_on(steps, epoch=epoch, total=counter if is_total else None)
+    if chosen.compute.axis == STEPS and np.array_equal(counter[known], steps[known]):
+        counter = np.where(known, counted_steps, np.nan)
+    return counter, counted_steps, num_epochs
 
 
-def _lineage(compute: ComputeColumn, rows: NDArray[np.int64], steps: FloatArray | None) -> Lineage | None:
-    """The run's lineage by its counter of compute; None if it counted nothing."""
-    values = compute.values[rows]
+def _counts(compute: ComputeColumn, values: FloatArray, steps: FloatArray | None) -> Counts:
+    if compute.is_sure and compute.counts != "unsaid":
+        return compute.counts
+    return counts_of(values, steps=steps, named=compute.counts, if_growing=compute.if_growing)
+
+
+def _lineage(compute: ComputeColumn, values: FloatArray, steps: FloatArray | None) -> Lineage | None:
+    """The run's lineage by its counter of compute, (n,) at its `steps`, (n,); None if it counted nothing."""
     (at,) = np.nonzero(np.isfinite(values))
     if compute.axis == STEPS and steps is not None:
         at = at[~logged_late(steps[at])]
     if not at.size:
         return None
     steps = None if steps is None else steps[at]
-    counts = counts_of(values[at], steps=steps, named=compute.counts, if_growing=compute.if_growing)
+    counts = _counts(compute, values[at], steps)
     return without_steps(at, values[at], counts=counts) if steps is None else follow(at, steps, values[at], counts=counts)
 
 
@@ -326,21 +332,33 @@ def _amount_of(lineage: Lineage) -> str:
 
 
 def _lineage_notes(lineage: Lineage, compute: ComputeColumn, *, num_back: int) -> Iterator[str]:
-    wasted = f"{format_number(lineage.wasted * compute.scale)} {compute.axis.unit}"
     if lineage.counts != compute.counts:
         taken_for = _amount_of(lineage) if lineage.counts == "per_step" else "a running total"
         against = "" if compute.counts == "unsaid" else ", whatever its name says"
         yield f"{compute.text} is taken for {taken_for}, as its numbers suggest{against}"
+    elif lineage.counts == "total" and lineage.start is not None and falls_behind(lineage.compute, lineage.steps):
+        yield f"{compute.text} is taken for a running total, though it grows far less than the steps: {_NO_AMOUNT}"
     if num_back:
         yield f"compute goes back {counted(num_back, 'time')}: {_SEVERAL_RUNS}"
-    if num_resumes := lineage.resumed_rows.size:
-        total = lineage.wasted + float(lineage.compute[-1])
-        share = f" ({lineage.wasted / total:.1%} of the bill)" if total > 0 else ""
-        yield (
-            f"resumed {counted(num_resumes, 'time')}, first from step {lineage.resumed_steps[0]:g}: the steps logged last count, "
-            f"{wasted} were spent on steps that were repeated{share}"
-        )
+    if lineage.resumed_rows.size:
+        yield from _resume_notes(lineage, compute)
     if lineage.unlogged_until is not None:
         yield f"the log starts at step {lineage.unlogged_until:g}: the steps before are counted at the rate of its first rows"
     if lineage.paused_s:
         yield f"{format_number(lineage.paused_s / 3600.0)} hours left out: the clock ran on while no step was done"
+
+
+def _resume_notes(lineage: Lineage, compute: ComputeColumn) -> Iterator[str]:
+    times, first = counted(lineage.resumed_rows.size, "time"), f"{lineage.resumed_steps[0]:g}"
+    if not lineage.wasted:
+        yield f"{compute.text} starts again {times}, first at step {first}, and is counted on: no step was repeated"
+        return
+    bill = lineage.wasted + float(lineage.compute[-1])
+    share = lineage.wasted / bill if bill > 0.0 else 1.0
+    wasted = f"{format_number(lineage.wasted * compute.scale)} {compute.axis.unit}"
+    yield (
+        f"resumed {times}, first from step {first}: the steps logged last count, "
+        f"{wasted} were spent on steps that were repeated ({share:.1%} of the bill)"
+    )
+    if share > _MUCH:
+        yield f"so much waste is DOUBTFUL: {_NO_WASTE}; {_SEVERAL_RUNS}"

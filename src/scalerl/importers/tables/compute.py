@@ -13,8 +13,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from scalerl.core.errors import UsageError
-from scalerl.core.units import AXES, DEVICE_HOURS, SECONDS, STEPS, Axis
+from scalerl.core.errors import DataError, UsageError
+from scalerl.core.units import AXES, DEVICE_HOURS, SECONDS, STEPS, Axis, counted, format_number
 from scalerl.importers.tables.choice import Choice
 from scalerl.importers.tables.lineage import Counts
 from scalerl.importers.tables.lookup import also_there, find, none_found, numeric, unread
@@ -48,6 +48,8 @@ class ComputeColumn:
     scale: float = 1.0
     """Units of `axis` in one unit of `values`: not 1 only where seconds were made device-hours."""
     notes: tuple[str, ...] = ()
+    is_sure: bool = False
+    """Whether `counts` is what the format says, whatever the numbers suggest."""
 
     @property
     def if_growing(self) -> Counts:
@@ -104,7 +106,7 @@ def choose_compute(table: Table, choice: Choice, vocabularies: tuple[Vocabulary,
     Raises:
         UnknownNameError: `choice.x` is neither a column nor an axis that the log has.
         UsageError: `choice.x` asks for device-hours, and nobody says how many devices there were.
-        DataError: `choice.x` holds no numbers, or nothing looks like compute.
+        DataError: `choice.x` holds no numbers, nothing looks like compute, or it is negative.
     """
     offered = _offered(table, vocabularies, choice, step)
     if step is not None:
@@ -116,6 +118,7 @@ def choose_compute(table: Table, choice: Choice, vocabularies: tuple[Vocabulary,
         column, notes = offered[0], unread_notes
     else:
         raise none_found(table, "compute", unread_notes, flag="--x", where=where)
+    _refuse_negative(column, where=where)
     others = also_there([other.text for other in offered if other.text != column.text])
     devices, devices_note = _devices(table, choice, vocabularies[0])
     if column.axis == SECONDS and devices:
@@ -128,7 +131,17 @@ def choose_compute(table: Table, choice: Choice, vocabularies: tuple[Vocabulary,
         notes.append(f"compute: {column.text}, in {column.axis.unit}{caveat}{others}")
     if choice.gpus is not None and column.scale == 1.0:
         notes.append(f"--gpus changes nothing: {column.text} does not count seconds")
-    return replace(column, notes=tuple(notes))
+    counts: Counts | Literal["unsaid"] = "total" if table.has_totals else column.counts
+    return replace(column, counts=counts, notes=tuple(notes), is_sure=table.has_totals)
+
+
+def _refuse_negative(column: ComputeColumn, *, where: str) -> None:
+    """Raise DataError where something other than steps, which may begin at -1, counts below zero."""
+    num_negative = int((column.values < 0).sum())
+    if num_negative and column.axis != STEPS:
+        least = format_number(float(np.nanmin(column.values[np.isfinite(column.values)])))
+        what = f"{column.text} is below zero in {counted(num_negative, 'row')} (down to {least}), as a counter is that has overflowed"
+        raise DataError(what, where=where, remedy="choose another column for compute with --x")
 
 
 def _offered(table: Table, vocabularies: Iterable[Vocabulary], choice: Choice, step: Step | None) -> list[ComputeColumn]:

@@ -3,7 +3,8 @@
 Names mislead: `total_flops` may be the FLOPs of all devices in one step, and `gpu_hours` those of a step. Read the wrong
 way, a run costs its last step or a thousand times its bill.
 
-    an amount    keeps its level while the steps go on, or falls to a value that no process starts again from
+    an amount    keeps its level while the steps go on, or grows far less than they do, or falls to a value that no process
+                 starts again from
     a total      grows in step with the steps; falls only where a process starts again, at next to nothing
 """
 
@@ -26,6 +27,9 @@ _LEVEL, _LEVEL_PASSED = 0.1, 2.0
 _IN_STEP, _IN_STEP_PASSED, _IN_STEP_ROWS = 2.0, 5.0, 5
 """What grows as the steps do, within this factor, while they grow fivefold and over so many rows, is a total: no step costs
 five times the first in that way."""
+_BEHIND = 5.0
+"""What never falls and grows less than the steps by this factor, from near step 1 on, gives amounts unless its name says otherwise:
+as a total, its first step would have cost more than five later ones."""
 _ALIKE = 0.5
 """Rows without steps may be in any order, so that falls say little: amounts differ by less than this factor, totals by more."""
 
@@ -42,7 +46,7 @@ def counts_of(values: FloatArray, *, steps: FloatArray | None, named: Counts | L
     said = if_growing if named == "unsaid" else named
     in_order = np.arange(values.size, dtype=np.float64) if steps is None else steps
     told = _plainly(values, in_order)
-    if told is None and named == "unsaid" and _falls_often(values, in_order):
+    if told is None and named == "unsaid" and (_falls_often(values, in_order) or (steps is not None and falls_behind(values, steps))):
         told = "per_step"
     if told == "total":
         return if_growing if said == "per_step" else said
@@ -61,16 +65,29 @@ def _plainly(values: FloatArray, steps: FloatArray) -> Literal["total", "per_ste
         return None
     falls, rises = growth < 0, growth > 0
     keeps_falling = falls.sum() > 1 and rises.sum() < _MOSTLY_RISES * falls.sum()
-    first = int(np.argmax(values > 0))
-    start = step_before(steps)
-    passed = float((steps.max() - start) / (steps[first] - start))
-    is_long = passed >= _IN_STEP_PASSED and growth.size >= _IN_STEP_ROWS
+    first, passed, is_long = _passed(values, steps)
     if is_long and not keeps_falling and passed / _IN_STEP <= values[-1] / values[first] <= passed * _IN_STEP:
         return "total"
     usual_growth = float(np.median(growth[rises])) if rises.any() else 0.0
     starts_again = after <= np.maximum(_STARTS_AGAIN * before, 2.0 * usual_growth)
     is_level = passed >= _LEVEL_PASSED and values.max() - values.min() <= _LEVEL * values.max()
     return "per_step" if is_level or keeps_falling or not growth.any() or (falls & ~starts_again).any() else None
+
+
+def falls_behind(values: FloatArray, steps: FloatArray) -> bool:
+    """Whether a counter, (n,) at its `steps`, (n,), never falls and yet grows far less than they do, from near the first of all on."""
+    forward = np.diff(steps) > 0
+    if not forward.any() or not (values > 0).any() or (np.diff(values)[forward] < 0).any():
+        return False
+    first, passed, is_long = _passed(values, steps)
+    return bool(is_long and _BEHIND * values[-1] < passed * values[first])
+
+
+def _passed(values: FloatArray, steps: FloatArray) -> tuple[int, float, bool]:
+    """The first row that counts something, the factor by which the steps grow from there, and whether that tells of their pace."""
+    first, start = int(np.argmax(values > 0)), step_before(steps)
+    passed = float((steps.max() - start) / (steps[first] - start))
+    return first, passed, passed >= _IN_STEP_PASSED and int((np.diff(steps) > 0).sum()) >= _IN_STEP_ROWS
 
 
 def _falls_often(values: FloatArray, steps: FloatArray) -> bool:

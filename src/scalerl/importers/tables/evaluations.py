@@ -51,7 +51,7 @@ def told_apart(table: Table) -> Table:
         names = {_NONE: name} | {place: prefix + name.removeprefix(_stem(name)) for place, prefix in enumerate(data_sets)}
         for place in names.keys() & set(is_of.tolist()):
             mine = is_of == place
-            columns.setdefault(names[place], replace(column, rows=column.rows[mine], values=column.values[mine]))
+            columns.setdefault(names[place], column.at(mine))
         if (is_of == _SEVERAL).any():
             mixed.append(name)
     names_of_mixed, names_of_sets = ", ".join(f"'{name}'" for name in mixed), ", ".join(sorted(data_sets.values()))

@@ -133,9 +133,18 @@ def logged_late(steps: FloatArray) -> NDArray[np.bool_]:
     return late
 
 
+def carried(values: FloatArray) -> FloatArray:
+    """(n,) the `values`, (n,), such as steps, with each gap filled by the last one above it, and with 0 before the first."""
+    known = np.isfinite(values)
+    source = np.maximum.accumulate(np.where(known, np.arange(values.size), -1))
+    first = values[known][0] if known.any() else 0.0
+    filled: FloatArray = np.where(source >= 0, values[source], min(0.0, first))
+    return filled
+
+
 def step_before(steps: FloatArray) -> float:
     """The step before the first of `steps`, (n,), n >= 1: nothing had been spent then."""
-    return min(0.0, float(steps[0]) - _usual_gap(steps))
+    return min(0.0, float(steps[0]) - usual_gap(steps))
 
 
 def without_steps(rows: NDArray[np.int64], values: FloatArray, *, counts: Counts) -> Lineage:
@@ -145,7 +154,7 @@ def without_steps(rows: NDArray[np.int64], values: FloatArray, *, counts: Counts
     else:
         compute = values - values.min() if counts == "clock" and is_time_stamp(values) else values
     at = rows.astype(np.float64)
-    if (between := _usual_gap(at) - 1.0) > 0.0:
+    if (between := usual_gap(at) - 1.0) > 0.0:
         # Where compute has rows of its own, the last one paid for the evaluations on the rows just after it.
         at, compute = np.append(at, at[-1] + between), np.append(compute, compute[-1])
     nothing = np.empty(0)
@@ -154,12 +163,12 @@ def without_steps(rows: NDArray[np.int64], values: FloatArray, *, counts: Counts
 
 def follow(rows: NDArray[np.int64], steps: FloatArray, values: FloatArray, *, counts: Counts) -> Lineage:
     """The lineage of a counter: its rows, (n,) increasing, with their steps and finite values, n >= 1."""
-    usual_gap = _usual_gap(steps)
+    gap = usual_gap(steps)
     start = step_before(steps) if counts == "per_step" else min(0.0, float(steps[0]))
-    usual_rate = _usual_rate(steps, values)
-    starts_late = bool(steps[0] > _LATE_GAPS * usual_gap)
-    from_process = counts == "clock" and bool(values[0] > _UNIX_S or (starts_late and values[0] < _LATE_SHARE * usual_rate * steps[0]))
-    walk = _Walk(counts, _Mark(start, 0.0, 0.0), usual_rate, starts_anywhere=from_process)
+    rate = usual_rate(steps, values)
+    starts_late = bool(steps[0] > _LATE_GAPS * gap)
+    from_process = counts == "clock" and bool(values[0] > _UNIX_S or (starts_late and values[0] < _LATE_SHARE * rate * steps[0]))
+    walk = _Walk(counts, _Mark(start, 0.0, 0.0), rate, starts_anywhere=from_process)
     for row, step, value in zip(rows.data, steps.data, values.data, strict=True):  # unlike lists, they make no million objects
         walk.take(row, step, value)
     return Lineage(
@@ -232,14 +241,14 @@ def _spent_at_resume(value: float, *, checkpoint: float, crash: float, usual: fl
     return min(readings, key=lambda reading: abs(reading - usual), default=value)
 
 
-def _usual_gap(steps: FloatArray) -> float:
-    """Median number of steps from one row to the next; the first step where there is only one."""
+def usual_gap(steps: FloatArray) -> float:
+    """Median number of steps from one of `steps`, (n,), n >= 1, to the next; the first step where there is only one."""
     gaps = np.diff(steps)
     return float(np.median(gaps[gaps > 0])) if (gaps > 0).any() else max(float(steps[0]), 1.0)
 
 
-def _usual_rate(steps: FloatArray, values: FloatArray) -> float:
-    """Median growth of a total for one step, resumes left out; 0 where nothing grew."""
+def usual_rate(steps: FloatArray, values: FloatArray) -> float:
+    """Median growth of a total, (n,), for one of its `steps`, (n,), resumes left out; 0 where nothing grew."""
     gaps, growth = np.diff(steps), np.diff(values)
     grew = (gaps > 0) & (growth >= 0)
     rate = float(np.median(growth[grew] / gaps[grew])) if grew.any() else 0.0

@@ -6,14 +6,16 @@ mean, if it is logged too, is named beside them and answers to `--y`.
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scalerl.core.errors import DataError
+from scalerl.core.units import counted
 from scalerl.importers.tables.choice import Choice
 from scalerl.importers.tables.evaluations import data_sets_in, without_data_set
 from scalerl.importers.tables.lookup import also_there, find, none_found, numeric, unread
@@ -25,6 +27,8 @@ TRIALS = "trials"
 """Column with the number of graded completions behind each reward."""
 _LEAST_PERCENTAGE, _PERCENT = 10.0, 100.0
 """Rewards that reach above 10 and stay within 100 are percentages; below, sums of several reward functions are as likely."""
+_FAILED, _FEW = -1.0, 0.2
+"""What evaluations that failed are logged as; among rewards of zero and above, and in no more than this share of them, it is no reward."""
 _MEAN_OF_ALL = ("", "all")
 """What an evaluation that is not of one data set names in place of it."""
 
@@ -86,7 +90,7 @@ def choose_rewards(table: Table, choice: Choice, vocabularies: tuple[Vocabulary,
     else:
         raise none_found(table, "a reward", notes, flag="--y", where=where)
     others = also_there([f"'{name}'" for name in (*held_out, *training) if name not in note_of])
-    return tuple(
+    rewards = (
         RewardColumn(
             metric=name,
             held_out=name in held_out,
@@ -99,6 +103,22 @@ def choose_rewards(table: Table, choice: Choice, vocabularies: tuple[Vocabulary,
         )
         for name, note in note_of.items()
     )
+    return tuple(_without_failed(reward) if choice.bounds is None else reward for reward in rewards)
+
+
+def _without_failed(reward: RewardColumn) -> RewardColumn:
+    """`reward` without the few evaluations that failed, which it says."""
+    failed = reward.values == _FAILED
+    others = reward.values[np.isfinite(reward.values) & ~failed]
+    num_failed = int(failed.sum())
+    if not num_failed or num_failed > _FEW * (others.size + num_failed) or others.min() < 0.0:
+        return reward
+    highest = max(1.0, math.ceil(others.max()))
+    note = (
+        f"{counted(num_failed, 'value')} of '{reward.metric}' left out: exactly {_FAILED:g}, as failed evaluations are logged, "
+        f"among rewards of {others.min():g} .. {others.max():g}; --bounds {_FAILED:g}:{highest:g} keeps them"
+    )
+    return replace(reward, values=np.where(failed, np.nan, reward.values), notes=[*reward.notes, note])
 
 
 def bounds_of(rewards: FloatArray, choice: Choice, metric: str, *, where: str) -> tuple[tuple[float, float], list[str]]:
@@ -109,6 +129,9 @@ def bounds_of(rewards: FloatArray, choice: Choice, metric: str, *, where: str) -
     """
     low, high = float(rewards.min()), float(rewards.max())
     if choice.bounds is not None:
+        if low >= 0.0 and high <= 1.0 and choice.bounds[1] >= _PERCENT:
+            asked = f"{choice.bounds[0]:g} .. {choice.bounds[1]:g}, as asked"
+            return choice.bounds, [f"'{metric}' is read within {asked}, though it stays within 0 .. 1, as fractions do"]
         return choice.bounds, []
     if low >= 0.0 and high <= 1.0:
         return (0.0, 1.0), []
@@ -116,7 +139,8 @@ def bounds_of(rewards: FloatArray, choice: Choice, metric: str, *, where: str) -
     if low >= 0.0 and _LEAST_PERCENTAGE < high <= _PERCENT:
         return (0.0, _PERCENT), [f"'{metric}' reaches {high:g} and is read as a percentage, within 0 .. 100; {otherwise}"]
     if -1.0 <= low < 0.0 and high <= 1.0:
-        return (-1.0, 1.0), [f"'{metric}' is negative in places and is read as a reward within -1 .. 1; {otherwise}"]
+        negative = f"is negative at {counted(int((rewards < 0).sum()), 'point')} of {rewards.size}, down to {low:g},"
+        return (-1.0, 1.0), [f"'{metric}' {negative} and is read as a reward within -1 .. 1; {otherwise}"]
     raise DataError(
         f"'{metric}' spans {low:g} .. {high:g}: neither a fraction nor a percentage, perhaps a sum of rewards",
         where=where,

@@ -21,6 +21,8 @@ _LONGEST_NUMBER = 64
 """Characters; a longer text is not tried as a number."""
 _SHOWN = 40
 """Characters of a text that are kept to show what a column holds."""
+_MOST_KINDS = 32
+"""Texts that differ; a column of more tells nothing apart, and its cells are not kept."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,11 +35,18 @@ class Column:
     """(n,) its number; not finite where the cell holds none."""
     text: str = ""
     """The first cell that is text, shortened; empty if there is none."""
+    kinds: NDArray[np.object_] | None = None
+    """(n,) the cells of a column of a few texts or truth values, and of nothing else."""
 
     @property
     def numbers(self) -> FloatArray:
         """The finite numbers, in order."""
         return self.values[np.isfinite(self.values)]
+
+    def at(self, chosen: NDArray[np.bool_]) -> Column:
+        """The cells where `chosen`, (n,), is true."""
+        kinds = None if self.kinds is None else self.kinds[chosen]
+        return replace(self, rows=self.rows[chosen], values=self.values[chosen], kinds=kinds)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +61,8 @@ class Table:
     """Label columns that tell the runs in this log apart, if the format says so."""
     notes: tuple[str, ...] = ()
     """What the importer had to leave out, in sentences for the user."""
+    has_totals: bool = False
+    """Whether the format itself says that its counters of compute are running totals, so that nothing is told from their numbers."""
 
     def dense(self, name: str) -> FloatArray:
         """(num_rows,) a column with NaN where its cell is absent; the last wins where a row has two."""
@@ -74,13 +85,13 @@ class Table:
         for name, column in self.columns.items():
             kept = keep[column.rows]
             if kept.any():
-                columns[name] = replace(column, rows=new_row[column.rows[kept]], values=column.values[kept])
+                columns[name] = replace(column.at(kept), rows=new_row[column.rows[kept]])
         labels = {name: cells[keep] for name, cells in self.labels.items()}
         return replace(self, num_rows=int(keep.sum()), columns=columns, labels=labels)
 
 
 class TableBuilder:
-    """Collects a table row by row at 16 bytes a cell."""
+    """Collects a table row by row at 16 bytes a cell, 24 where it is one of a few texts."""
 
     def __init__(self, labels: AbstractSet[str] = frozenset()) -> None:
         self._growing: dict[str, _GrowingColumn] = {}
@@ -105,8 +116,8 @@ class TableBuilder:
                 column = growing[name] = _GrowingColumn()
             column.rows.append(row)
             column.values.append(number)
-            if number != number and not column.text and isinstance(cell, str):
-                column.text = cell[:_SHOWN]
+            if number != number and type(cell) is not float:
+                column.add_text(cell)
             if name in labels:
                 self._label(name, str(cell))
         self._num_rows += 1
@@ -114,7 +125,7 @@ class TableBuilder:
     def build(self, *, by: tuple[str, ...] = (), notes: Iterable[str] = ()) -> Table:
         """The table of the rows so far."""
         columns = {
-            name: Column(np.frombuffer(column.rows, np.int64), np.frombuffer(column.values, np.float64), column.text)
+            name: Column(np.frombuffer(column.rows, np.int64), np.frombuffer(column.values, np.float64), column.text, column.kinds())
             for name, column in self._growing.items()
         }
         labels = {}
@@ -134,6 +145,20 @@ class _GrowingColumn:
     rows: array[int] = field(default_factory=lambda: array("q"))
     values: array[float] = field(default_factory=lambda: array("d"))
     text: str = ""
+    texts: list[str] = field(default_factory=list)
+    """The cells that are no numbers, until there are too many kinds of them."""
+    known: dict[str, str] = field(default_factory=dict)
+    """One object for all equal texts."""
+
+    def add_text(self, cell: object) -> None:
+        if not self.text and isinstance(cell, str):
+            self.text = cell[:_SHOWN]
+        if len(self.known) <= _MOST_KINDS:
+            self.texts.append(self.known.setdefault(str(cell), str(cell)))
+
+    def kinds(self) -> NDArray[np.object_] | None:
+        is_of_few = len(self.texts) == len(self.rows) and len(self.known) <= _MOST_KINDS
+        return np.array(self.texts, dtype=np.object_) if is_of_few else None
 
 
 def number_of(cell: float | str) -> float:

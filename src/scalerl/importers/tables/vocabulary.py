@@ -60,6 +60,8 @@ class Vocabulary(Settings):
     """Keys that only this framework writes."""
     step: tuple[str, ...] = ()
     """Columns that count optimizer steps; the first that a row has is its step."""
+    epoch: tuple[str, ...] = ()
+    """Columns that count epochs: where they rise, steps that start again do not repeat any."""
     held_out: tuple[Pattern, ...] = ()
     """Evaluations on held-out data, best first; the named groups of a pattern are the name of the data set."""
     held_out_before_step: bool = False
