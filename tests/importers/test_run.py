@@ -48,7 +48,7 @@ def test_a_curve_for_each_task_on_flops(run):
 
 def test_what_a_run_counts_is_never_guessed_at(run):
     for axis in (None, "device_hours", "tokens"):
-        assert not any("taken for" in note for curve in read_curves(run, Choice(x=axis)) for note in curve.notes)
+        assert not any("taken for" in note for curve in read_curves(run.path, choice=Choice(x=axis)) for note in curve.notes)
 
 
 def test_another_axis_and_one_task(run):
