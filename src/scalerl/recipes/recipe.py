@@ -179,6 +179,12 @@ class Recipe(Settings):
                 f"batch.group = {self.batch.group} leaves objective.advantage = {advantage.name()} no group to compare with:"
                 f" take {advantage.least_group} or more"
             )
+        for rule in self.curriculum.filters:
+            if self.batch.group < rule.least_group:
+                raise ValueError(
+                    f"batch.group = {self.batch.group} and curriculum.filters = {rule.name()} leave nothing to train on:"
+                    f" take groups of {rule.least_group} or more, or leave the filter out"
+                )
         schedule, control = self.pipeline.schedule, self.length.control
         if self.pipeline.k < schedule.least_k:
             raise ValueError(

@@ -4,6 +4,8 @@
 while generation goes on as far ahead.
 """
 
+from typing import Literal
+
 from pydantic import Field
 
 from scalerl.curriculum.filters import Filter
@@ -13,6 +15,8 @@ from scalerl.records.rollout import Group
 class Staleness(Filter):
     """Whole groups leave, by their oldest first token: dropping single completions would favour short ones."""
 
+    refill: Literal[False] = False
+    """A group grows stale while it waits: to have others in its place, set pipeline.k and pipeline.on_stale = "drop"."""
     most_versions: int = Field(ge=0, examples=[4])
     """Largest age that is trained on."""
 

@@ -4,12 +4,16 @@ Without `refill` the batch shrinks to its effective size (arXiv 2510.13786); wit
 (dynamic sampling, DAPO, arXiv 2503.14476).
 """
 
+from typing import ClassVar
+
 from scalerl.curriculum.filters import Filter
 from scalerl.records.rollout import Group
 
 
 class ZeroVariance(Filter):
     """Groups of equal rewards leave the loss AND the denominators."""
+
+    least_group: ClassVar[int] = 2
 
     def takes_out(self, group: Group, *, version: int) -> bool:  # noqa: ARG002
         """Whether fewer than two different rewards were given; a completion whose grading failed has none."""
