@@ -7,7 +7,7 @@ go on from their last checkpoint, so that the same command, called again, does w
 begins. Each run is one process: with `--jobs 2` two cores have one each, and none waits for another role.
 
 Prints a table of the runs there are, and a line for each recipe that pools its seeds. The last line is {runs, complete,
-steps_without_update, critic_share}; the exit status is 1 where a run is missing or a step was not finite.
+steps_not_finite, critic_share}; the exit status is 1 where a run is missing or a step was not finite.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ import numpy as np
 from _report import Requirement, finish
 
 from scalerl import Arm, Recipe, RunDirectory, fit, read_curves, resolve, resume, train
+from scalerl.core.errors import UsageError
 from scalerl.core.units import FLOPS, format_number
 from scalerl.curves import Fit
 from scalerl.recipes import recipe_names
 from scalerl.records.cost import Activity
-from scalerl.records.events import RunEnded, StepFinished
+from scalerl.records.events import StepFinished
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,17 @@ class Cell:
 
     @property
     def is_over(self) -> bool:
-        """Whether it ran to its end."""
-        return self.folder.exists() and any(isinstance(entry.event, RunEnded) for entry in RunDirectory.open(self.folder).events())
+        """Whether it has taken all its steps.
+
+        Raises:
+            UsageError: the folder holds a run of other settings.
+        """
+        if not self.folder.exists():
+            return False
+        run = RunDirectory.open(self.folder)
+        if run.recipe.hash != self.settings.hash:
+            raise UsageError("a run of other settings is there", where=str(self.folder), remedy="choose another --out")
+        return any(isinstance(entry.event, StepFinished) and entry.event.step == self.num_steps for entry in run.events())
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +158,12 @@ def main() -> int:
     figures = {
         "runs": len(cells),
         "complete": len(outcomes),
-        "steps_without_update": sum(outcome.num_lost for outcome in outcomes.values()),
+        "steps_not_finite": sum(outcome.num_lost for outcome in outcomes.values()),
         "critic_share": float(np.mean(shares)) if shares else None,
     }
     requirements = [
         Requirement("runs that are complete", len(outcomes), least=len(cells)),
-        Requirement("steps that were not finite", figures["steps_without_update"], most=0),
+        Requirement("steps that were not finite", figures["steps_not_finite"], most=0),
     ]
     return finish(requirements, figures)
 

@@ -251,6 +251,14 @@ def test_a_ratio_on_a_bound_is_within_it(loss, advantage):
     assert not clipped(loss, -2.0, -2.0, advantage)
 
 
+@pytest.mark.parametrize("of", [Ppo, Dapo])
+def test_a_ratio_on_the_dual_clip_is_not_beyond_it(of):
+    """As torch has exp(1) in fp32: only what is larger than the bound is cut down to it."""
+    on_it = torch.tensor(1.0).exp().item()
+    assert not clipped(of(dual_clip=on_it), -1.0, -2.0, -1.0)
+    assert clipped(of(dual_clip=on_it * (1.0 - 1e-6)), -1.0, -2.0, -1.0)
+
+
 def test_a_completion_is_one_weight_whatever_stands_beside_its_own_tokens():
     """Sums run over own tokens only, and the mean divides by their number."""
     new, old = np.log([[2.0, 7.0, 0.9]]), np.zeros((1, 3))
@@ -267,7 +275,13 @@ def test_a_completion_is_one_weight_whatever_stands_beside_its_own_tokens():
         {"type": "truncated", "level": "token", "cap": 0.5},
         {"type": "masked", "level": "geometric", "low": 0.0, "high": 0.5},
         {"type": "dapo", "clip_low": 1.0, "clip_high": 0.0},
+        {"type": "dapo", "clip_low": 0.0, "clip_high": 2.0},
+        {"type": "grpo", "clip": 0.0},
+        {"type": "grpo", "clip": 1.0},
         {"type": "gspo", "clip_low": 1.0, "clip_high": 0.0},
+        {"type": "gspo", "clip_low": 0.0, "clip_high": 2.0},
+        {"type": "ppo", "clip": 0.0, "dual_clip": 1.05},
+        {"type": "ppo", "clip": 1.0},
     ],
 )
 def test_the_edges_of_what_can_be_set(selection):
@@ -292,17 +306,24 @@ def test_the_defaults_are_the_papers():
 @pytest.mark.parametrize(
     ("selection", "reason"),
     [
+        ({"type": "ppo", "clip": -0.1}, "its clip cannot be used"),
+        ({"type": "ppo", "clip": 1.1}, "its clip cannot be used"),
         ({"type": "ppo", "dual_clip": 1.0}, "its dual_clip cannot be used"),
         ({"type": "truncated", "level": "geometric"}, "its level cannot be used"),
         ({"type": "truncated", "cap": 0.0}, "its cap cannot be used"),
         ({"type": "masked", "low": -0.1}, "its low cannot be used"),
+        ({"type": "masked", "low": 0.0, "high": 0.0}, "its high cannot be used"),
         ({"type": "masked", "low": 2.0, "high": 2.0}, r"low 2.0 must lie below high 2.0: nothing would be trained on"),
         ({"type": "cispo", "cap": 0.0}, "its cap cannot be used"),
+        ({"type": "dapo", "clip_low": -0.1}, "its clip_low cannot be used"),
         ({"type": "dapo", "clip_low": 1.1}, "its clip_low cannot be used"),
         ({"type": "dapo", "clip_high": -0.1}, "its clip_high cannot be used"),
+        ({"type": "dapo", "dual_clip": 1.0}, "its dual_clip cannot be used"),
+        ({"type": "grpo", "clip": -0.1}, "its clip cannot be used"),
         ({"type": "grpo", "clip": 1.1}, "its clip cannot be used"),
         ({"type": "gspo", "clip_low": -0.1}, "its clip_low cannot be used"),
         ({"type": "gspo", "clip_low": 1.1}, "its clip_low cannot be used"),
+        ({"type": "gspo", "clip_high": -0.1}, "its clip_high cannot be used"),
     ],
 )
 def test_bounds_that_bound_nothing_are_refused(selection, reason):
@@ -456,17 +477,28 @@ def test_the_peers_own_functions_give_the_same(name, peers):
 
 @pytest.mark.parametrize("name", PEERS["dual_clipped"])
 def test_the_peers_dual_clip_is_ours(name, peers):
-    """Theirs stands beside clips of .2 and .28, ours beside one: a positive advantage meets the upper, a negative the lower.
-
-    The ratios of this input never reach 3 where A < 0: that nothing else changes is what is seen.
-    """
-    arguments = (peers["new"], peers["old"], peers["advantages"], peers["mask"])
+    """The ratios of this input never reach 3 where A < 0: that nothing else changes is what is seen."""
     weights = spread("token-mean", peers["mask"])
-    up, down = (value_and_gradient(Ppo(clip=clip, dual_clip=3.0), *arguments, weights=weights) for clip in (0.28, 0.2))
-    values, gradient = (np.where(peers["advantages"] > 0.0, *pair) for pair in zip(up, down, strict=True))
+    loss = Dapo(**CLIP, dual_clip=3.0)
+    values, gradient = value_and_gradient(loss, peers["new"], peers["old"], peers["advantages"], peers["mask"], weights=weights)
     expected = PEERS["dual_clipped"][name]
     assert (weights * values).sum() == pytest.approx(expected["loss"], rel=1e-6)
     np.testing.assert_allclose(gradient, expected["grad"], rtol=1e-7, atol=1e-8)
+
+
+def test_where_it_binds_our_dual_clip_is_verls():
+    """verl 0.9.1, core_algos.py:1338-1361, written out; every bound binds on this input, and ratios of 3 to 8 meet the dual clip."""
+    low, high, dual = 0.2, 0.28, 3.0
+    ratios, advantages = np.array([[0.1, 0.79, 0.9, 1.2, 1.3, 2.9, 3.1, 8.0]] * 2), np.array([[0.7], [-0.4]])
+    cost, clipped_cost = -advantages * ratios, -advantages * np.clip(ratios, 1.0 - low, 1.0 + high)
+    upper = np.maximum(cost, clipped_cost)
+    expected = np.where(advantages < 0.0, np.minimum(-advantages * dual, upper), upper)
+    moving = (upper == cost) & ((advantages > 0.0) | (ratios < dual))
+    loss, old = Dapo(clip_low=low, clip_high=high, dual_clip=dual), np.zeros(ratios.shape)
+    values, gradient = value_and_gradient(loss, np.log(ratios), old, advantages, np.ones(ratios.shape, np.bool_), weights=old - 1.0)
+    np.testing.assert_allclose(-values, expected, rtol=1e-12)
+    np.testing.assert_allclose(gradient, np.where(moving, cost, 0.0), rtol=1e-12)
+    assert expected[1].tolist() == pytest.approx([0.32, 0.32, 0.36, 0.48, 0.52, 1.16, 1.2, 1.2])
 
 
 TRLS = {

@@ -66,6 +66,10 @@ def fates(translation):
     return {line.key: line.fate for line in translation.lines if line.key}
 
 
+def notes(translation):
+    return {line.key: line.note for line in translation.lines if line.key}
+
+
 def test_a_dump_of_grpo_config_becomes_a_recipe_on_every_scale(tmp_path):
     translation = from_trl(DUMP)
     for scale in scale_names():
@@ -73,7 +77,7 @@ def test_a_dump_of_grpo_config_becomes_a_recipe_on_every_scale(tmp_path):
         assert recipe.objective.loss.selection() == {"type": "cispo", "cap": 5.0}
         assert recipe.objective.aggregation.name() == "token"
         assert (recipe.objective.advantage.name(), recipe.objective.advantage.scale) == ("centred", "batch")
-        assert [term.selection() for term in recipe.objective.terms] == [{"type": "kl", "coefficient": 0.001, "estimator": "k3"}]
+        assert [term.selection() for term in recipe.objective.terms] == [{"type": "kl", "coefficient": 0.001, "estimator": "k2"}]
         assert [item.name() for item in recipe.curriculum.filters] == ["overlong"]
         # 48 x 1 process x 2 accumulated in groups of 16; 8 micro-batches a generation are 4 updates of 2.
         assert (recipe.batch.num_prompts, recipe.batch.group) == (6, 16)
@@ -84,7 +88,7 @@ def test_a_dump_of_grpo_config_becomes_a_recipe_on_every_scale(tmp_path):
         assert (optimizer.eps, optimizer.weight_decay, optimizer.clip_norm) == (1e-8, 0.0, 1.0)
         assert (recipe.engine.temperature, recipe.length.completion_tokens) == (1.0, 512)
     assert set(fates(translation)) >= set(json.loads(DUMP.read_text()))
-    assert [line.key for line in translation.left_out] == ["use_bias_correction_kl"]
+    assert translation.left_out == ()
 
 
 def test_an_empty_grpo_config_is_their_defaults(tmp_path):
@@ -161,6 +165,46 @@ def test_what_a_batch_counts(tmp_path):
 @pytest.mark.parametrize(("stated", "scale"), [(True, "group"), (False, "none"), ("batch", "batch"), ("none", "none")])
 def test_scale_rewards_may_be_a_boolean(tmp_path, stated, scale):
     assert trl(tmp_path, scale_rewards=stated).tree["objective"]["advantage"] == {"type": "centred", "scale": scale}
+
+
+def test_what_a_batchs_rewards_are_divided_by_is_told(tmp_path):
+    """TRL takes the std of the rewards themselves (grpo_trainer.py:2777), ours is that of what is left of them less the group's mean."""
+    stds = {scale: notes(trl(tmp_path, scale_rewards=scale))["scale_rewards"] for scale in ("group", "batch", "none")}
+    assert stds == {
+        "group": "ddof 0; there ddof 1, plus 1e-4",
+        "batch": "std of the rewards less their group's mean, ddof 0; there of the raw rewards, ddof 1, plus 1e-4",
+        "none": "",
+    }
+
+
+@pytest.mark.parametrize(("kind", "is_told"), [("grpo", True), ("dr_grpo", True), ("dapo", False), ("cispo", False), ("bnpo", False)])
+def test_masked_completions_that_trl_still_counts_are_told(tmp_path, kind, is_told):
+    """Means over tokens lose them here as there; means over completions do not (grpo_trainer.py:3153, 3163)."""
+    translation = trl(tmp_path, loss_type=kind, mask_truncated_completions=True)
+    assert translation.tree["curriculum"]["filters"] == [{"type": "overlong"}]
+    told = "masked completions leave the mean over completions; there they stay in its count"
+    assert notes(translation)["mask_truncated_completions"] == (told if is_told else "")
+    assert notes(trl(tmp_path, loss_type=kind, mask_truncated_completions=False))["mask_truncated_completions"] == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "estimator", "note"),
+    [
+        ({}, "k2", "the gradient of their rho k3 is that of k2 times rho; here it is not weighted by rho"),
+        (
+            {"importance_sampling_level": "sequence"},
+            "k2",
+            "the gradient of their s_i k3, summed over a completion, is that of k2 times s_i; here it is not weighted by s_i",
+        ),
+        ({"use_bias_correction_kl": False}, "k3", ""),
+    ],
+)
+def test_trls_beta_is_the_estimator_whose_gradient_it_has(tmp_path, given, estimator, note):
+    """As their own trainer computes it: tests/objective/test_losses.py, test_trls_corrected_kl_has_the_gradient_of_k2_times_the_ratio."""
+    translation = trl(tmp_path, beta=0.04, **given)
+    assert translation.tree["objective"]["terms"] == [{"type": "kl", "coefficient": 0.04, "estimator": estimator}]
+    assert {fates(translation)[key] for key in ("beta", "use_bias_correction_kl")} == {"translated"}
+    assert notes(translation)["beta"] == note
 
 
 def test_a_share_of_steps_is_counted_where_the_file_tells_of_how_many(tmp_path):
@@ -240,10 +284,50 @@ def test_a_launch_script_of_verl_becomes_a_recipe(tmp_path):
             {"type": "gspo", "clip_low": 3e-4, "clip_high": 4e-4},
         ),
         ({f"{ACTOR}.policy_loss.loss_mode": "gpg"}, {"type": "reinforce"}),
+        (
+            {f"{ACTOR}.clip_ratio_low": None, f"{ACTOR}.clip_ratio": 0.1},
+            {"type": "dapo", "clip_low": 0.1, "clip_high": 0.2, "dual_clip": 3.0},
+        ),
     ],
 )
 def test_L4_verl_bounds_keep_their_meaning(tmp_path, given, loss):
     assert verl(tmp_path, **given).tree["objective"]["loss"] == loss
+
+
+@pytest.mark.parametrize("mode", ["vanilla", "gspo", "cispo"])
+def test_a_bound_that_is_null_points_to_clip_ratio(tmp_path, mode):
+    given = {f"{ACTOR}.policy_loss.loss_mode": mode, f"{ACTOR}.clip_ratio_low": None, f"{ACTOR}.clip_ratio_high": 4.0}
+    translation = verl(tmp_path, **given)
+    assert fates(translation)[f"{ACTOR}.clip_ratio_low"] == "no effect"
+    assert notes(translation)[f"{ACTOR}.clip_ratio_low"] == "null: clip_ratio says it"
+    # What it points to raises small weights to .8, which a recipe cannot say.
+    assert fates(translation)[f"{ACTOR}.clip_ratio"] == ("left out" if mode == "cispo" else "translated")
+
+
+def test_one_setting_that_says_both_bounds_of_cispo_has_one_fate(tmp_path):
+    given = {f"{ACTOR}.policy_loss.loss_mode": "cispo", f"{ACTOR}.clip_ratio_low": None, f"{ACTOR}.clip_ratio_high": None}
+    (line,) = [line for line in verl(tmp_path, **given).lines if line.key == f"{ACTOR}.clip_ratio"]
+    assert (line.fate, line.ours) == ("translated", {"type": "cispo", "cap": 1.2})
+    assert line.note == "theirs is an offset: 1 + 0.2; there a weight below 0.8 is raised to it; here nothing bounds it from below"
+
+
+@pytest.mark.parametrize(
+    "reinforced",
+    [
+        {f"{ACTOR}.policy_loss.loss_mode": "gpg"},
+        {"algorithm.rollout_correction.bypass_mode": True, "algorithm.rollout_correction.loss_type": "reinforce"},
+        {
+            "algorithm.rollout_correction.bypass_mode": True,
+            "algorithm.rollout_correction.loss_type": "reinforce",
+            "algorithm.rollout_correction.rollout_is": "token",
+        },
+    ],
+)
+def test_bounds_of_a_loss_without_a_ratio_have_no_effect(tmp_path, reinforced):
+    bounds = {f"{ACTOR}.{key}": 0.3 for key in ("clip_ratio", "clip_ratio_low", "clip_ratio_high")}
+    translation = verl(tmp_path, **reinforced, **bounds, **{f"{ACTOR}.clip_ratio_c": 5.0})
+    assert {fates(translation)[key] for key in (*bounds, f"{ACTOR}.clip_ratio_c")} == {"no effect"}
+    assert {line.fate for line in translation.lines if line.key in reinforced} <= {"translated", "no effect"}
 
 
 def test_variables_of_a_script_are_put_in(tmp_path):
@@ -320,6 +404,13 @@ def test_a_correction_of_one_update_is_the_loss(tmp_path, given, loss):
     assert verl(tmp_path, **corrected, **{"data.train_batch_size": 256}).tree["objective"]["loss"] == loss
 
 
+def test_a_correction_that_bypass_mode_does_not_apply_has_no_effect(tmp_path):
+    """Their PPO keeps its weights for metrics only: its ratio is taken to the sampler already (core_algos.py:2495)."""
+    given = {"rollout_is": "token", "rollout_is_threshold": 3.0, "bypass_mode": True}
+    corrected = fates(verl(tmp_path, **{f"algorithm.rollout_correction.{key}": value for key, value in given.items()}))
+    assert {corrected[f"algorithm.rollout_correction.{key}"] for key in given} == {"no effect"}
+
+
 def test_a_correction_beside_a_moving_policy_is_named(tmp_path):
     translation = verl(tmp_path, **{"algorithm.rollout_correction.rollout_is": "token"})
     assert translation.tree["objective"]["loss"]["type"] == "ppo"
@@ -387,6 +478,24 @@ def test_terms_are_translated_where_they_act(tmp_path):
     ]
     assert "terms" not in verl(tmp_path).tree["objective"]
     assert fates(verl(tmp_path, **{"algorithm.use_kl_in_reward": True}))["algorithm.use_kl_in_reward"] == "left out"
+
+
+@pytest.mark.parametrize(
+    ("kind", "estimator"),
+    [
+        ("kl", "k1"), ("mse", "k2"), ("low_var_kl", "k3"), ("k1", "k1"), ("k2", "k2"), ("k3", "k3"),
+        *((f"{kind}+", "k2") for kind in ("kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3")),
+    ],
+)  # fmt: skip
+def test_verls_kl_is_the_estimator_whose_gradient_it_has(tmp_path, kind, estimator):
+    """A + stands for the gradient of k2, whatever the value (core_algos.py:2211)."""
+    given = {f"{ACTOR}.use_kl_loss": True, f"{ACTOR}.kl_loss_type": kind}
+    assert verl(tmp_path, **given).tree["objective"]["terms"] == [{"type": "kl", "coefficient": 0.001, "estimator": estimator}]
+
+
+def test_a_kl_of_verl_that_no_estimator_is_is_refused(tmp_path):
+    with pytest.raises(DataError, match="kl_loss_type: 'abs' has no counterpart here; those with one are kl, k1, mse"):
+        verl(tmp_path, **{f"{ACTOR}.use_kl_loss": True, f"{ACTOR}.kl_loss_type": "abs"})
 
 
 def test_the_whole_of_verls_defaults_leaves_little_out(tmp_path):

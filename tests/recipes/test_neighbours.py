@@ -1,18 +1,23 @@
 """Neighbours: one ingredient put back, derived; the paper's leave-one-out study comes out of it."""
 
 import csv
+import os
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scalerl.core.errors import RecipeError, UnknownNameError
 from scalerl.recipes import changes, recipe_names, resolve, scale_names
-from scalerl.recipes.neighbours import INGREDIENTS, neighbours
+from scalerl.recipes.neighbours import COMPANIONS, INGREDIENTS, neighbours
 from scalerl.recipes.tree import LABELS
 
-DATA = Path(__file__).parents[2] / "examples" / "data"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+DATA = EXAMPLES / "data"
 
 PAPER = {
     "LOO-prompt-lvl-adv-norm": ("loo_prompt_lvl_adv_norm", "advantage", "group"),
@@ -33,11 +38,10 @@ ALTERNATIVES = ["pipeline.schedule=ppo_off_policy", "length.control=penalty"]
 KEPT = [
     "objective.loss=cispo",
     "objective.aggregation=prompt",
-    "curriculum.filters=['zero_variance']",
     "curriculum.selector=no_positive_resampling",
     "model.head=fp32",
 ]
-"""All but the advantage of the baseline made ScaleRL's."""
+"""All but advantage and filters of the baseline made ScaleRL's."""
 
 
 def column(name, key):
@@ -70,6 +74,8 @@ RECIPES = st.sampled_from(recipe_names())
 
 @settings(deadline=None, max_examples=40)
 @given(RECIPES, RECIPES, st.sampled_from(scale_names()))
+@example("scalerl", "ppo-critic", "laptop")
+@example("ppo-critic", "scalerl", "laptop")
 def test_every_neighbour_is_the_original_with_one_ingredient_of_the_other(recipe, baseline, scale):
     original, other = resolve(recipe, scale=scale).tree(), resolve(baseline, scale=scale).tree()
     found = neighbours(recipe, baseline=baseline, scale=scale)
@@ -79,7 +85,12 @@ def test_every_neighbour_is_the_original_with_one_ingredient_of_the_other(recipe
         assert (again, again.hash, again.name) == (neighbour.recipe, neighbour.recipe.hash, neighbour.name)
         differing = [change.path for change in changes(original, again.tree()) if change.path not in LABELS]
         assert differing
-        assert all(any(path.startswith(place) for place in INGREDIENTS[neighbour.ingredient]) for path in differing)
+        if not all(path.startswith(INGREDIENTS[neighbour.ingredient]) for path in differing):
+            companion = COMPANIONS[neighbour.ingredient]
+            assert all(path.startswith(INGREDIENTS[neighbour.ingredient] + INGREDIENTS[companion]) for path in differing)
+            alone = [setting for setting in neighbour.overrides if not setting.startswith(INGREDIENTS[companion])]
+            with pytest.raises(RecipeError):
+                resolve(recipe, scale=scale, overrides=alone)
     # Together they make the other recipe: nothing in which two recipes differ is left out of the ingredients.
     everything = [setting for neighbour in found for setting in neighbour.overrides if not setting.startswith("name=")]
     resolved = resolve(recipe, scale=scale, overrides=everything).tree()
@@ -114,8 +125,44 @@ def test_what_compares_and_what_scales_are_put_back_together():
 
 
 def test_a_recipe_without_groups_gets_all_that_a_group_baseline_needs():
-    (neighbour,) = neighbours("scalerl", overrides=["objective.advantage=critic"], baseline="baseline", baseline_overrides=KEPT)
+    own = ["objective.advantage=critic", "curriculum.filters=[]"]
+    (neighbour,) = neighbours("scalerl", overrides=own, baseline="baseline", baseline_overrides=KEPT)
     assert (neighbour.recipe.objective.advantage.name(), neighbour.recipe.objective.advantage.scale) == ("centred", "group")
+
+
+def test_a_critic_takes_the_filter_along_that_it_cannot_stand_beside():
+    """It learns from groups of equal rewards too. Groups without the filter are a recipe, and so a neighbour of their own."""
+    found = {neighbour.ingredient: neighbour for neighbour in neighbours("scalerl", baseline="ppo-critic")}
+    assert found["advantage"].name == found["advantage"].recipe.name == "scalerl~advantage=critic,filters=none"
+    assert [change.path for change in found["advantage"].changes] == ["objective.advantage", "curriculum.filters"]
+    assert found["advantage"].recipe.curriculum.filters == ()
+    assert found["filters"].name == "scalerl~filters=none"
+    back = {neighbour.ingredient: neighbour for neighbour in neighbours("ppo-critic", baseline="scalerl")}
+    assert back["advantage"].name == "ppo-critic~advantage=centred"
+    assert back["filters"].name == "ppo-critic~filters=zero_variance,advantage=centred"
+    assert back["filters"].recipe.objective.advantage.name() == "centred"
+
+
+def test_what_no_companion_mends_is_told():
+    with pytest.raises(RecipeError, match=r"batch\.group = 1 leaves objective\.advantage = centred no group to compare with"):
+        neighbours("ppo-critic", baseline="deepseek-grpo", overrides=["batch.group=1"])
+
+
+def shell(command: str) -> str:
+    """What a reader gets who types `command`."""
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    return subprocess.run(command, shell=True, stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, "PATH": path}).stdout
+
+
+def test_a_printed_neighbour_is_a_command_of_the_shell():
+    """Quotes and all, up to the recipe that it trains."""
+    printed = shell(f"scalerl recipe neighbours scalerl --towards ppo-critic --scale {EXAMPLES / 'tiny.toml'}").splitlines()
+    (command,) = [line for line in printed if line.startswith("scalerl train") and "critic" in line]
+    shown = tomllib.loads(shell(command.replace("scalerl train", "scalerl recipe show", 1)))
+    assert shown["name"] == "scalerl~advantage=critic,filters=none"
+    assert shown["objective"]["advantage"]["type"] == "critic"
+    assert shown["curriculum"]["filters"] == []
+    assert shown["batch"]["prompts"] == 4
 
 
 def test_a_schedule_is_put_back_with_its_k():

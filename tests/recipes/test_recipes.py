@@ -284,7 +284,7 @@ def test_a_plugin_adds_recipes_and_scales(tmp_path, monkeypatch):
         (["model.num_heads=5"], "hidden_size 64 is no multiple of num_heads 5"),
         (["batch=none"], "batch: it is missing"),
         (["batch=3"], "--set: batch: 3 does not fit; give a table of its settings"),
-        (["batch.group=1", "objective.advantage=critic"], "batch.group = 1 and curriculum.filters = zero_variance leave nothing"),
+        (["batch.group=1", "objective.advantage=critic"], "objective.advantage = critic learns from groups of equal rewards too"),
         (
             ["curriculum.filters=[{type = 'staleness', most_versions = 2, refill = true}]"],
             "filters.0.refill: True does not fit; input should be False",

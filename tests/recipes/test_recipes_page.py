@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from scalerl.recipes import recipe_names, resolve
-from scalerl.recipes.neighbours import neighbours
+from scalerl.recipes.neighbours import INGREDIENTS, neighbours
 from scalerl.recipes.tree import show
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
@@ -14,10 +14,14 @@ def catalogue_table():
     """What ScaleRL has, and per recipe the ingredients in which it differs, on the paper's scale."""
     originals, rows = {}, {}
     for name in recipe_names():
-        found = neighbours("scalerl", baseline=name, scale="paper-8b")
-        rows[name] = {neighbour.ingredient: ", ".join(show(change.right) for change in neighbour.changes) for neighbour in found}
-        for neighbour in found:
-            originals.setdefault(neighbour.ingredient, {}).update((change.path, show(change.left)) for change in neighbour.changes)
+        # Without what comes along because the ingredient is no recipe alone: that stands in its own column.
+        found = {
+            neighbour.ingredient: [change for change in neighbour.changes if change.path in INGREDIENTS[neighbour.ingredient]]
+            for neighbour in neighbours("scalerl", baseline=name, scale="paper-8b")
+        }
+        rows[name] = {ingredient: ", ".join(show(change.right) for change in changes) for ingredient, changes in found.items()}
+        for ingredient, changes in found.items():
+            originals.setdefault(ingredient, {}).update((change.path, show(change.left)) for change in changes)
     rows["scalerl"] = {ingredient: ", ".join(had[path] for path in sorted(had)) for ingredient, had in originals.items()}
     names = ["scalerl", *(name for name in rows if name != "scalerl")]
     lines = [["recipe", *originals], ["---"] * (len(originals) + 1)]

@@ -69,9 +69,43 @@ def test_only_a_failed_grading_has_no_value():
 
 def test_the_age_of_a_group_is_that_of_its_oldest_first_token():
     def completion(*version_runs):
-        empty = np.array([], dtype=np.int32)
-        return Completion(0, empty, empty.astype(np.float32), empty.astype(bool), version_runs, finished=True)
+        ids = np.ones(10, dtype=np.int32)
+        return Completion(0, ids, ids.astype(np.float32), ids.astype(bool), version_runs, finished=True)
 
     prompt = Prompt("p", "chain", "1+1:", (1, 2), "2")
     group = Group(0, prompt, 0, (completion((5, 10)), completion((3, 4), (5, 6))))
     assert group.age(8) == 5
+
+
+@pytest.mark.parametrize(
+    ("ids", "log_probs"),
+    [
+        pytest.param([], [-0.5, -1.5], id="B: log-probs without ids"),
+        pytest.param([3], [-0.5, -1.5], id="B: text encoded again"),
+        pytest.param([1, 2, 4], [-0.5, -1.5], id="C: three ids for two log-probs"),
+    ],
+)
+def test_m4_tokens_that_are_not_those_of_the_log_probs_make_no_completion(ids, log_probs):
+    with pytest.raises(ValueError, match="tokens do not go with"):
+        Completion(
+            index=0,
+            token_ids=np.array(ids, np.int32),
+            log_probs=np.array(log_probs, np.float32),
+            trainable=np.ones(len(ids), np.bool_),
+            version_runs=((0, len(ids)),),
+            finished=True,
+        )
+
+
+def test_m4_a_completion_trains_on_its_sampled_ids():
+    completion = Completion(
+        index=0,
+        token_ids=np.array([1, 2], np.int32),
+        log_probs=np.array([-0.5, -1.5], np.float32),
+        trainable=np.ones(2, np.bool_),
+        version_runs=((0, 2),),
+        finished=True,
+        text="input",
+    )
+    assert completion.token_ids.tolist() == [1, 2]
+    assert completion.log_probs.sum() == -2.0

@@ -1,6 +1,7 @@
 """The critic against its equations, written out completion by completion, and what it costs."""
 
 import copy
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,10 +14,21 @@ from scalerl.models import _memory
 from scalerl.models._policy import Policy
 from scalerl.objective.advantages.critic import Critic
 from scalerl.objective.aggregations.token import Token
+from scalerl.objective.losses import Loss
 from scalerl.objective.losses.reinforce import Reinforce
+from scalerl.objective.terms.kl import Kl
 from scalerl.records.cost import Activity
 from scalerl.records.rollout import Batch
+from scalerl.trainers._critic import Valued
+from scalerl.trainers._rows import Row
 from tests.trainers.tiny import MODEL, completion, even_batch, group, ragged_batch, tiny_policy
+
+
+class Poisoned(Loss):
+    """A loss that is not finite, as a broken model would make it."""
+
+    def objective(self, log_probs, behaviour, advantages, mask):
+        return (log_probs * np.inf).where(mask, 0.0)
 
 
 def nothing():
@@ -61,7 +73,7 @@ def test_the_critics_gradient_and_the_policys_are_those_of_the_equations(build, 
     frozen = copy.deepcopy(policy.module)
     gradients.clear()
     learner.train(batch, between=nothing)
-    of_critic, of_policy = gradients
+    of_policy, of_critic = gradients
 
     errors, advantages, log_probs = [], [], []
     for g, c in graded(batch):
@@ -96,19 +108,36 @@ def test_no_cut_changes_either_gradient(build, gradients):
             assert torch.allclose(gradient, other[name], rtol=1e-3, atol=1e-6), name
 
 
-def test_a_clipped_value_has_no_gradient_once_it_has_moved_too_far(build, gradients):
-    """Pass 1 moves the values by more than the clip; where the clipped one is farther from the return, pass 2 leaves them alone."""
-    batch = even_batch()
-    learner = with_critic(build, tiny_policy(), passes=2, value_clip=1e-6, learning_rate_factor=20.0)
-    gradients.clear()
-    learner.train(batch, between=nothing)
-    first, second, _ = gradients
-    assert first["head.weight"].abs().max() > 1e-3
-    free = with_critic(build, tiny_policy(), passes=2, value_clip=None, learning_rate_factor=20.0)
-    gradients.clear()
-    free.train(batch, between=nothing)
-    assert gradients[1]["head.weight"].abs().max() > 0.0
-    assert not torch.allclose(second["head.weight"], gradients[1]["head.weight"])
+@pytest.mark.parametrize(
+    ("value_clip", "loss", "gradient"),
+    [(0.2, 0.5 * (0.81 + 0.64 + 2.25 + 0.81), [-0.9, 0.0, -1.5, 0.9]), (None, 0.5 * (0.81 + 0.25 + 2.25 + 0.81), [-0.9, -0.5, -1.5, 0.9])],
+)
+def test_a_value_that_has_moved_too_far_towards_its_return_has_no_gradient(build, value_clip, loss, gradient):
+    """Values before were 0 and returns are 1: the clipped error counts where it is the larger one."""
+    critic = with_critic(build, tiny_policy(), value_clip=value_clip)._critic
+    old = Valued(Row.of([3], [4, 5, 6, 7]), np.zeros(4), np.ones(4), np.ones(4))
+    values = torch.tensor([0.1, 0.5, -0.5, 1.9], dtype=torch.float64, requires_grad=True)
+    found = critic._loss(values, [old])
+    found.backward()
+    assert found.item() == pytest.approx(loss)
+    assert values.grad.tolist() == pytest.approx(gradient)
+
+
+def test_later_passes_go_on_from_the_values_before_the_batch(build, gradients):
+    learner = with_critic(build, tiny_policy(), passes=3, learning_rate_factor=1.0)
+    learner.train(even_batch(), between=nothing)
+    _, *passes = gradients
+    assert len(passes) == 3
+    assert all(not one["head.weight"].equal(other["head.weight"]) for one, other in pairwise(passes))
+
+
+def test_a_step_that_is_skipped_trains_no_critic(build):
+    policy = tiny_policy()
+    objective = {"advantage": Critic(), "loss": Poisoned(), "aggregation": Token()}
+    learner = build(policy, objective=objective)
+    metrics = learner.train(even_batch(), between=nothing)
+    assert (metrics["skipped"], learner.version) == (1.0, 0)
+    assert (learner._critic._module["head"].weight == 0.0).all()
 
 
 def test_a_critic_learns_what_is_to_be_had(build):
@@ -176,8 +205,15 @@ def test_its_memory_is_told(build):
     assert 1.9 * metrics["memory_critic_gib"] < metrics["memory_gib"] < 2.1 * metrics["memory_critic_gib"]
 
 
-def test_one_that_does_not_fit_into_memory_is_refused(build, monkeypatch):
+@pytest.mark.parametrize(("bytes_per_parameter", "fits"), [(30, False), (33, True)])
+def test_the_memory_of_all_copies_together_is_asked_for(build, monkeypatch, bytes_per_parameter, fits):
+    """Gradient and moments of the policy 12 bytes, the critic 16, the reference 4, beside weights that are there already."""
     policy = tiny_policy()
-    monkeypatch.setattr(_memory, "available_bytes", lambda: 1000)
-    with pytest.raises(ScalerlError, match=r"objective\.advantage: a critic takes 0\.0 GiB, and 0\.0 GiB are free; do without it"):
-        with_critic(build, policy)
+    free = bytes_per_parameter * sum(one.numel() for one in policy.module.parameters())
+    monkeypatch.setattr(_memory, "available_bytes", lambda: free)
+    objective = {"advantage": Critic(), "terms": (Kl(coefficient=0.1),)}
+    if fits:
+        build(policy, objective=objective)
+        return
+    with pytest.raises(ScalerlError, match=r"trainer: training and a critic and the reference of a KL term takes .* are free; do without"):
+        build(policy, objective=objective)

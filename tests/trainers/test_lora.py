@@ -8,6 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from scalerl.accounting.flops import causal_pairs
 from scalerl.core.errors import UsageError
 from scalerl.models._policy import Policy
+from scalerl.records.cost import Activity
 from tests.trainers.tiny import DIGITS, MODEL, even_batch, tiny_policy
 
 peft = pytest.importorskip("peft")
@@ -79,6 +80,25 @@ def test_its_flops_are_those_that_torch_counts(build, meter):
 def test_targets_that_are_nowhere_are_refused(build):
     with pytest.raises(UsageError, match="no matrix takes these adapters"):
         with_lora(build, tiny_policy(), targets=("nowhere",))
+    for target in ("lm_head", "embed_tokens"):
+        for targets in ((target,), ("q_proj", target)):
+            with pytest.raises(UsageError, match=f"'.*{target}' is no matrix of the layers"):
+                with_lora(build, tiny_policy(), targets=targets)
+    with pytest.raises(UsageError, match="'nowhere' is no matrix of the layers"):
+        with_lora(build, tiny_policy(), targets=("q_proj", "nowhere"))
+
+
+def test_a_rounded_body_is_refused(build):
+    with pytest.raises(UsageError, match=r"adapters need a body of full precision; set model\.dtype to float32"):
+        with_lora(build, tiny_policy(dtype="bfloat16"))
+
+
+def test_merging_for_a_push_is_booked(build, meter):
+    learner = with_lora(build, tiny_policy())
+    learner.weights()
+    (cost,) = meter.collect()
+    matrices = [one.numel() for name, one in tiny_policy().tensors().items() if name.endswith("_proj.weight")]
+    assert (cost.activity, cost.detail, cost.flops) == (Activity.PUSH, "merging", 2.0 * 4 * sum(matrices))
 
 
 def test_only_the_targets_move(build):

@@ -68,3 +68,13 @@ def test_it_is_measured_as_often_as_asked_for(build):
     learner = build(tiny_policy(), trainer={"noise_every_steps": 2})
     seen = ["gradient_noise" in learner.train(even_batch(seed), between=nothing) for seed in range(4)]
     assert seen == [True, False, True, False]
+
+
+def test_groups_of_one_have_noise_without_a_part_within_and_one_prompt_has_none():
+    rows, of_row = planted(0)
+    ones = rows[::GROUP]
+    _, metrics = measured(ones, gradients=lambda some: {"w": torch.tensor(sum(of_row[id(row)] for row in some))})
+    assert metrics.keys() == {"gradient_noise", "gradient_signal"}
+    assert metrics["gradient_noise"] > 0.0
+    _, metrics = measured(rows[:GROUP], gradients=lambda some: {"w": torch.tensor(sum(of_row[id(row)] for row in some))})
+    assert metrics == {}

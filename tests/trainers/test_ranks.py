@@ -1,5 +1,8 @@
 """However a batch is cut, ordered, padded or spread over processes, its gradient is one: 1e-6 in doubles, 1e-5 in floats."""
 
+from dataclasses import replace
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -17,13 +20,18 @@ from scalerl.objective.aggregations import Aggregation
 from scalerl.objective.losses import Loss
 from scalerl.objective.terms.entropy import Entropy
 from scalerl.objective.terms.kl import Kl
-from scalerl.records.rollout import Batch
+from scalerl.records.rollout import Batch, Outcome, Score
 from scalerl.trainers._optimizer import MasterAdamW
 from scalerl.trainers.single import Single
 from tests.trainers.tiny import ragged_batch, tiny_policy
 
 SETTINGS = {"optimizer": {"learning_rate": 1e-3, "warmup_steps": 0}, "micro_batch_tokens": 10_000}
 OBJECTIVE = Objective(loss="cispo", advantage="centred", aggregation="prompt")
+SEQUENCE_LOSSES = [
+    {"type": "truncated", "level": "sequence"},
+    {"type": "masked", "level": "sequence", "low": 0.1},
+    {"type": "masked", "level": "geometric"},
+]
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-5}
 EVERYTHING = Objective(
     loss="gspo", advantage=Critic(), aggregation="token", terms=(Kl(coefficient=0.1, estimator="k2"), Entropy(coefficient=0.01))
@@ -83,14 +91,15 @@ def shuffled(batch, seed):
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    loss=st.sampled_from(["cispo", "dapo", "gspo", "grpo", "reinforce"]),
+    loss=st.sampled_from([*Loss.family.names(), *SEQUENCE_LOSSES]),
+    advantage=st.sampled_from(Advantage.family.names()),
     aggregation=st.sampled_from(["token", "sample", "prompt", {"type": "constant", "tokens": 9}]),
     max_tokens=st.integers(1, 60),
     seed=st.integers(0, 99),
     recomputes=st.booleans(),
 )
-def test_l1_neither_cut_nor_order_nor_recomputation_changes_a_gradient(dtype, loss, aggregation, max_tokens, seed, recomputes):
-    objective = Objective(loss=loss, advantage="centred", aggregation=aggregation)
+def test_l1_neither_cut_nor_order_nor_recomputation_changes_a_gradient(dtype, loss, advantage, aggregation, max_tokens, seed, recomputes):
+    objective = Objective(loss=loss, advantage=advantage, aggregation=aggregation)
     batch = ragged_batch(seed)
     whole, _ = gradients(batch, objective=objective, dtype=dtype)
     other, _ = gradients(
@@ -117,21 +126,29 @@ def test_a_completion_without_a_score_changes_nothing():
         assert with_failed["loss"] == pytest.approx(metrics["loss"], rel=1e-9)
 
 
+def one_row():
+    """A batch that leaves the second of two ranks without a row."""
+    first, _ = ragged_batch().groups
+    failed = [replace(c, score=Score(None, None, Outcome.FAILED)) for c in first.completions[1:]]
+    return Batch(0, (replace(first, completions=(first.completions[0], *failed)),))
+
+
 def _as_rank(rank, port, objective, dtype, path):
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
     try:
-        torch.save(gradients(ragged_batch(), objective=objective, dtype=dtype), path / f"{rank}.pt")
+        for name, batch in (("ragged", ragged_batch()), ("one", one_row())):
+            torch.save(gradients(batch, objective=objective, dtype=dtype), path / f"{name}{rank}.pt")
     finally:
         distributed.destroy_process_group()
 
 
 @pytest.mark.parametrize(("objective", "dtype"), [(OBJECTIVE, torch.float64), (EVERYTHING, torch.float64), (OBJECTIVE, torch.float32)])
 def test_l1_two_ranks_have_the_gradient_and_the_metrics_of_one(tmp_path, free_port, objective, dtype):
-    alone, metrics = gradients(ragged_batch(), objective=objective, dtype=dtype)
     multiprocessing.spawn(_as_rank, args=(free_port, objective, dtype, tmp_path), nprocs=2)
-    for rank in range(2):
-        found, measured = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+    for (name, batch), rank in product((("ragged", ragged_batch()), ("one", one_row())), range(2)):
+        alone, metrics = gradients(batch, objective=objective, dtype=dtype)
+        found, measured = torch.load(tmp_path / f"{name}{rank}.pt", weights_only=True)
         assert_same(found, alone, rel=TOLERANCE[dtype])
         assert measured.keys() == metrics.keys()
         same = {name for name, value in metrics.items() if value is not None} - {"num_micro_batches"}

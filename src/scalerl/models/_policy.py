@@ -28,7 +28,8 @@ transformers_logging.disable_progress_bar()
 Head = Literal["fp32", "body"]
 Dtype = Literal["float32", "bfloat16"]
 
-BYTES_PER_TRAINED_PARAMETER = 16
+FP32_BYTES = 4
+BYTES_PER_TRAINED_PARAMETER = 4 * FP32_BYTES
 """fp32 weight, gradient and the two moments of AdamW."""
 
 
@@ -61,7 +62,8 @@ class Policy:
             raise DataError("there is no such checkpoint folder", where=where, remedy=remedy)
         try:
             config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
-            check_memory(config, where=where, trust_remote_code=trust_remote_code)
+            itemsize = getattr(torch, dtype).itemsize
+            check_memory(config, where=where, trust_remote_code=trust_remote_code, bytes_per_parameter=itemsize)
             loaded: Any = AutoModelForCausalLM.from_pretrained(
                 path, dtype=getattr(torch, dtype), trust_remote_code=trust_remote_code, output_loading_info=True
             )
@@ -242,18 +244,25 @@ def recompute_activations(module: PreTrainedModel) -> None:
             layer.training = True
 
 
-def check_memory(config: Any, *, where: str, trust_remote_code: bool = False, free_bytes: int | None = None) -> None:
-    """Refuse a model that cannot be trained in the memory that is free.
+def check_memory(
+    config: Any,
+    *,
+    where: str,
+    trust_remote_code: bool = False,
+    bytes_per_parameter: int = BYTES_PER_TRAINED_PARAMETER,
+    free_bytes: int | None = None,
+) -> None:
+    """Refuse a model that does not fit into the memory that is free: by default one that is trained.
 
     Raises:
-        ScalerlError: weights, gradients and optimizer state do not fit.
+        ScalerlError: so many bytes for each parameter are not free.
     """
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     check_room(
-        num_parameters * BYTES_PER_TRAINED_PARAMETER,
-        what=f"training its {num_parameters:,} parameters",
+        num_parameters * bytes_per_parameter,
+        what=f"{'training' if bytes_per_parameter == BYTES_PER_TRAINED_PARAMETER else 'loading'} its {num_parameters:,} parameters",
         where=where,
         remedy="choose a smaller model or a larger machine",
         free_bytes=free_bytes,

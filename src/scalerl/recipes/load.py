@@ -10,7 +10,7 @@ A scale's table `defaults` holds settings by component (`defaults.objective.loss
 recipe selects that component. A layer that selects another component of a family keeps what the whole family has.
 
     >>> resolve("scalerl", overrides=["objective.loss=dapo"]).objective.loss
-    Dapo(clip_low=0.2, clip_high=0.28)
+    Dapo(clip_low=0.2, clip_high=0.28, dual_clip=None)
 """
 
 from __future__ import annotations

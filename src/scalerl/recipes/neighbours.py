@@ -23,6 +23,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from scalerl.core.errors import RecipeError
 from scalerl.recipes.load import resolve, takes_scale
 from scalerl.recipes.places import FAMILIES, SHARED
 from scalerl.recipes.recipe import Recipe
@@ -48,13 +49,16 @@ INGREDIENTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """By ingredient: the settings that are put back together. A component counts without what its whole family has."""
 
+COMPANIONS: Mapping[str, str] = MappingProxyType({"advantage": "filters", "filters": "advantage"})
+"""By ingredient: the one that comes along where it is no recipe alone, as a critic beside the zero-variance filter is none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
     """A recipe with one ingredient put back to what a baseline has."""
 
     name: str
-    """`recipe~ingredient=what`, also the name of `recipe`."""
+    """`recipe~ingredient=what`, with a companion `recipe~ingredient=what,companion=what`, also the name of `recipe`."""
     ingredient: str
     """A key of `INGREDIENTS`."""
     changes: tuple[Change, ...]
@@ -75,6 +79,8 @@ def neighbours(
 ) -> tuple[Neighbour, ...]:
     """The neighbours of `recipe` towards `baseline`, one per ingredient in which they differ.
 
+    An ingredient that is no recipe alone takes its companion along.
+
     Args:
         recipe: a name of the catalogue or a TOML file.
         baseline: where the ingredients that are put back come from.
@@ -91,14 +97,24 @@ def neighbours(
     own_scale = scale if takes_scale(recipe) or baseline_scale is None else None
     original = resolve(recipe, scale=own_scale, overrides=overrides)
     ours, theirs = original.tree(), resolve(baseline, scale=baseline_scale, overrides=baseline_overrides).tree()
+    differing = {ingredient: changed for ingredient, paths in INGREDIENTS.items() if (changed := tuple(_changes(ours, theirs, paths)))}
+
+    def put_back(*ingredients: str) -> Neighbour:
+        changed = tuple(change for ingredient in ingredients for change in differing[ingredient])
+        name = f"{original.name}~{','.join(f'{ingredient}={_label(differing[ingredient])}' for ingredient in ingredients)}"
+        settings = (f"name={json.dumps(name)}", *(setting for change in changed for setting in _settings(change)))
+        neighbour = resolve(recipe, scale=own_scale, overrides=[*overrides, *settings])
+        return Neighbour(name, ingredients[0], changed, settings, neighbour)
+
     found = []
-    for ingredient, paths in INGREDIENTS.items():
-        changed = tuple(_changes(ours, theirs, paths))
-        if changed:
-            name = f"{original.name}~{ingredient}={_label(changed)}"
-            settings = (f"name={json.dumps(name)}", *(setting for change in changed for setting in _settings(change)))
-            neighbour = resolve(recipe, scale=own_scale, overrides=[*overrides, *settings])
-            found.append(Neighbour(name, ingredient, changed, settings, neighbour))
+    for ingredient in differing:
+        try:
+            found.append(put_back(ingredient))
+        except RecipeError:
+            companion = COMPANIONS.get(ingredient)
+            if companion is None or companion not in differing:
+                raise
+            found.append(put_back(ingredient, companion))
     return tuple(found)
 
 

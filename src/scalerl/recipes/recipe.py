@@ -180,10 +180,10 @@ class Recipe(Settings):
                 f" take {advantage.least_group} or more"
             )
         for rule in self.curriculum.filters:
-            if self.batch.group < rule.least_group:
+            if advantage.least_group < rule.least_group:
                 raise ValueError(
-                    f"batch.group = {self.batch.group} and curriculum.filters = {rule.name()} leave nothing to train on:"
-                    f" take groups of {rule.least_group} or more, or leave the filter out"
+                    f"objective.advantage = {advantage.name()} learns from groups of equal rewards too:"
+                    f" leave curriculum.filters = {rule.name()} out"
                 )
         schedule, control = self.pipeline.schedule, self.length.control
         if self.pipeline.k < schedule.least_k:

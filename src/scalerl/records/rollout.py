@@ -82,6 +82,13 @@ class Completion:
     score: Score | None = None
     """None until graded."""
 
+    def __post_init__(self) -> None:
+        num_tokens = self.token_ids.size
+        lengths = (self.log_probs.size, self.trainable.size, sum(number for _, number in self.version_runs))
+        if any(length != num_tokens for length in lengths):
+            # Filled up with zeros, tokens would be trained on with ratios of their own log-probs.
+            raise ValueError(f"{num_tokens} tokens do not go with {lengths} log-probs, marks and versions")
+
     @property
     def first_version(self) -> int:
         """The version that sampled the first token; the completion's age counts from it."""

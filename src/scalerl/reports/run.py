@@ -232,18 +232,19 @@ def larger_batch(summary: RunSummary) -> list[str]:
     measured = [row for row in summary.rows if row.trainer.get("gradient_noise") is not None]
     if not measured:
         return []
-    noise, within, signal = (
-        fmean(row.trainer[name] or 0.0 for row in measured) for name in ("gradient_noise", "gradient_noise_within", "gradient_signal")
-    )
+    noise, signal = (fmean(row.trainer[name] or 0.0 for row in measured) for name in ("gradient_noise", "gradient_signal"))
+    split = [within for row in measured if (within := row.trainer.get("gradient_noise_within")) is not None]
     prompts = fmean(row.num_trained for row in measured)
     told = f"Over {counted(len(measured), 'measured step')} of {prompts:.0f} trained prompts"
-    share = min(within / noise, 1.0) if noise > 0.0 else 0.0
-    halves = f"{share:.0%} of the noise is among completions of a prompt, which larger groups divide, and the rest among prompts"
+    halves = ""
+    if split:
+        share = min(fmean(split) / noise, 1.0) if noise > 0.0 else 0.0
+        halves = f"; {share:.0%} of the noise is among completions of a prompt, which larger groups divide, and the rest among prompts"
     if signal <= 0.0:
-        return [f"{told} the gradient cannot be told from its noise: a larger batch would help; {halves}."]
+        return [f"{told} the gradient cannot be told from its noise: a larger batch would help{halves}."]
     critical = prompts * noise / signal
     verdict = "a larger batch would help" if critical > prompts else "a larger batch buys little"
-    return [f"{told} noise equals signal at {_short(critical)} prompts: {verdict}; {halves}."]
+    return [f"{told} noise equals signal at {_short(critical)} prompts: {verdict}{halves}."]
 
 
 def ceiling_in_words(check: CeilingCheck, fit: Fit) -> str:

@@ -42,7 +42,8 @@ class AdamW(Settings):
 class Lora(Settings):
     """Low-rank adapters beside frozen matrices, W + (alpha / rank) B A (arXiv 2106.09685), by the peft library (`pip install peft`).
 
-    The generators get merged weights, so they need not know; checkpoints hold merged weights too.
+    The generators get merged weights, so they need not know, and checkpoints hold merged weights too. The body must be float32:
+    rounded to bf16, what the generators get would lack most of a small update.
     """
 
     rank: int = Field(default=32, gt=0)
@@ -97,7 +98,7 @@ class Trainer(Component, family="trainers"):
     lora: Lora | None = None
     """Adapters to train instead of the weights."""
     noise_every_steps: int | None = Field(default=None, gt=0)
-    """Measure the gradient's noise at every so many steps: the same gradient in smaller pieces, two for each prompt."""
+    """Measure the gradient's noise at every so many steps: the same gradient in smaller pieces, two for each prompt, by one process."""
 
     @abstractmethod
     def build(self, policy: Policy, *, objective: Objective, temperature: float, meter: Meter) -> Learner:

@@ -63,6 +63,8 @@ class CriticLearner:
         self._module = torch.nn.ModuleDict({"body": body, "head": head})
         forward = ModelFlops(policy.flops.body_per_token, policy.flops.attention_per_pair, 2.0 * hidden_size)
         self._flops = TrainingFlops.of(forward, recomputes=trainer.activation_checkpointing)
+        self._valued: list[Valued] = []
+        self._num_tokens = 0
         self._optimizer = MasterAdamW(
             self._module.named_parameters(),
             betas=optimizer.betas,
@@ -71,28 +73,31 @@ class CriticLearner:
             clip_norm=optimizer.clip_norm,
         )
 
-    def learn(
-        self, rows: Sequence[Row], *, num_tokens: int, learning_rate: float, between: Callable[[], None]
-    ) -> tuple[list[Row], dict[str, float]]:
-        """The rows with scaled advantages, and what was measured, after learning from all of them.
+    def value(self, rows: Sequence[Row], *, num_tokens: int, between: Callable[[], None]) -> tuple[list[Row], dict[str, float]]:
+        """The rows with scaled advantages, and what was measured; the gradient of the first pass waits for `learn`.
 
         Args:
             rows: this rank's share of the batch.
             num_tokens: own tokens of the whole batch, over which the loss is a mean.
-            learning_rate: the policy's.
             between: called after each micro-batch.
         """
         with self._meter.doing(Activity.TRAIN, DETAIL):
-            valued: list[Valued] = []
-            losses, norms = [], []
-            for _ in range(self._settings.passes):
-                valued, loss = self._pass(rows, valued, num_tokens=num_tokens, between=between)
-                losses.append(loss)
-                norms.append(self._optimizer.update(learning_rate * self._settings.learning_rate_factor, ranks=self._ranks))
-            everyone = self._ranks.gathered([(one.values, one.advantages, one.returns) for one in valued])
+            self._num_tokens = num_tokens
+            self._valued, loss = self._pass(rows, (), between=between)
+            everyone = self._ranks.gathered([(one.values, one.advantages, one.returns) for one in self._valued])
             scale = self._settings.divisor([advantages for _, advantages, _ in everyone])
-            metrics = {"critic_loss": losses[0], "critic_grad_norm": norms[0], **_explained(everyone)}
-            return [replace(one.row, advantages=_over_own(one.row, one.advantages / scale)) for one in valued], metrics
+            told = [replace(one.row, advantages=_over_own(one.row, one.advantages / scale)) for one in self._valued]
+            return told, {"critic_loss": loss, **_explained(everyone)}
+
+    def learn(self, learning_rate: float, *, between: Callable[[], None]) -> dict[str, float]:
+        """As many steps on what was valued as there are passes, at the policy's rate times the factor; what was measured."""
+        with self._meter.doing(Activity.TRAIN, DETAIL):
+            norms = []
+            for number in range(self._settings.passes):
+                if number:
+                    self._pass([one.row for one in self._valued], self._valued, between=between)
+                norms.append(self._optimizer.update(learning_rate * self._settings.learning_rate_factor, ranks=self._ranks))
+            return {"critic_grad_norm": norms[0]}
 
     @property
     def num_bytes(self) -> int:
@@ -118,9 +123,7 @@ class CriticLearner:
             {name.removeprefix("optimizer."): one for name, one in tensors.items() if name.startswith("optimizer.")}
         )
 
-    def _pass(
-        self, rows: Sequence[Row], valued: Sequence[Valued], *, num_tokens: int, between: Callable[[], None]
-    ) -> tuple[list[Valued], float]:
+    def _pass(self, rows: Sequence[Row], valued: Sequence[Valued], *, between: Callable[[], None]) -> tuple[list[Valued], float]:
         """Gradients of one pass over `rows`, those of `valued` from the second pass on; returns what was valued, and the loss."""
         self._optimizer.discard()
         by_row = {id(one.row): one for one in valued}
@@ -129,7 +132,7 @@ class CriticLearner:
             batch = pad(chunk, pad_id=self._pad_id, device=self._device)
             values = self._values(batch)
             old = [by_row[id(row)] for row in chunk] if by_row else self._judged(chunk, batch.split(values.detach()))
-            loss = self._loss(values, old) / num_tokens
+            loss = self._loss(values, old) / self._num_tokens
             loss.backward()
             self._optimizer.absorb()
             batch.book(self._meter, Activity.TRAIN, flops=self._flops, detail=DETAIL)

@@ -30,7 +30,7 @@ class TokenValues:
 
 
 _NAMES = (
-    *("entropy", "ess", "ratio_p01", "ratio_p50", "ratio_p99", "ratio_max", "clipped_share", "capped_share"),
+    *("entropy", "ess", "ratio_p01", "ratio_p50", "ratio_p99", "ratio_max", "clipped_share", "cut_share"),
     *("kl_behaviour", "kl_mismatch", "kl_stale", "stale_share"),
 )
 
@@ -39,7 +39,9 @@ def token_metrics(parts: Sequence[TokenValues], *, version: int) -> dict[str, fl
     """Entropy, drift and clipping of all trained tokens, in training of `version`; NaN where there are none.
 
     kl_behaviour estimates KL(pi_gen || pi) in nats a token. Tokens that `version` itself sampled differ by numerics alone:
-    their share of it is kl_mismatch; that of older ones, kl_stale, holds the same and what the updates changed.
+    their share of it is kl_mismatch; that of older ones, kl_stale, holds the same and what the updates changed. Where all are
+    older, kl_mismatch is not known: the probe of each push tells it. clipped_share is what a bound of the loss holds back,
+    CISPO's cap included; cut_share lies beyond exp(20).
     """
     log_probs, behaviour, entropy, is_clipped = (
         _joined([getattr(part, name) for part in parts]) for name in ("log_probs", "behaviour", "entropy", "clipped")
@@ -61,7 +63,7 @@ def token_metrics(parts: Sequence[TokenValues], *, version: int) -> dict[str, fl
         "ratio_p99": float(np.percentile(ratios, 99, method="higher")),
         "ratio_max": float(ratios.max()),
         "clipped_share": float(is_clipped.mean()),
-        "capped_share": float(np.mean(drift > LARGEST_LOG_RATIO)),
+        "cut_share": float(np.mean(drift > LARGEST_LOG_RATIO)),
         "kl_behaviour": float(-drift.mean()),
         "kl_mismatch": _mean(-drift[~is_stale]),
         "kl_stale": _mean(-drift[is_stale]),

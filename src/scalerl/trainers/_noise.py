@@ -8,7 +8,8 @@ n = n_a + n_b rows, all unbiased but for what a shared baseline couples:
     within   P mean_p n |g_a / n_a - g_b / n_b|^2 / (1 / n_a + 1 / n_b)                the part that more completions divide
 
 P noise / signal is the number of prompts at which both are equal, the critical batch size of arXiv 1812.06162: larger
-batches than that buy little. Means over many steps are to be taken of noise and signal, and not of their quotient.
+batches than that buy little. Means over many steps are to be taken of noise and signal, and not of their quotient. A batch
+of one prompt says nothing, and groups of one nothing of what is within.
 """
 
 from __future__ import annotations
@@ -45,14 +46,11 @@ def measured(rows: Sequence[Row], *, gradients: Callable[[Sequence[Row]], Gradie
         num_prompts += 1
         of_prompts += _square(prompt)
         total = _sum(total, prompt) if total else prompt
-    if num_prompts < 2 or not num_split:
+    if num_prompts < 2:
         return total, {}
     noise = num_prompts * (of_prompts - _square(total) / num_prompts) / (num_prompts - 1)
-    return total, {
-        "gradient_noise": noise,
-        "gradient_noise_within": num_prompts * within / num_split,
-        "gradient_signal": _square(total) - noise,
-    }
+    metrics = {"gradient_noise": noise, "gradient_signal": _square(total) - noise}
+    return total, metrics | ({"gradient_noise_within": num_prompts * within / num_split} if num_split else {})
 
 
 def _within(first: Gradients, num_first: int, second: Gradients, num_second: int) -> float:

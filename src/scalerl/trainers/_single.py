@@ -3,7 +3,7 @@
     minimise  - sum_it  weight_it * (J_it + terms_it)        weights: aggregations, over the whole batch;  J: losses
 
 Weights and advantages are computed once per batch, before it is cut, so the gradient is that of the uncut batch. A critic
-learns first: its values are the baseline. Under torch.distributed every rank is given the same batch and takes its rows.
+values first: its values are the baseline. Under torch.distributed every rank is given the same batch and takes its rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from scalerl.accounting.flops import TrainingFlops
 from scalerl.accounting.meter import Meter
 from scalerl.core.errors import DataError
 from scalerl.models._memory import check_room
-from scalerl.models._policy import BYTES_PER_TRAINED_PARAMETER, Policy, recompute_activations
+from scalerl.models._policy import BYTES_PER_TRAINED_PARAMETER, FP32_BYTES, Policy, recompute_activations
 from scalerl.objective import Objective
 from scalerl.objective.advantages.critic import Critic
 from scalerl.records.cost import Activity
@@ -79,6 +79,7 @@ class SingleLearner:
         self._version = 0
         self._ranks = Ranks.here()
         recomputes = trainer.activation_checkpointing
+        self._check_room()
         # Copies of the policy come before what changes it.
         self._reference = self._made_reference()
         self._critic = self._made_critic()
@@ -122,6 +123,8 @@ class SingleLearner:
             of_noise = self._accumulate_measured(rows, step) if self._measures_noise() else self._accumulate(rows, step)
             loss = sum(self._ranks.gathered([float(sum(share.item() for share in step.losses))]))
             grad_norm = self._update(loss) if everyone else 0.0
+            if self._critic is not None and everyone and math.isfinite(grad_norm):
+                of_critic |= self._critic.learn(learning_rate, between=between)
             values = self._ranks.gathered(step.values)
             advantages = self._ranks.gathered([row.advantages[row.trainable] for row in rows])
             return finite(
@@ -143,7 +146,10 @@ class SingleLearner:
 
     def weights(self) -> Mapping[str, Tensor]:
         """The weights in use by name, adapters merged; views, not copies, where there are none."""
-        return self._policy.tensors() if self._adapters is None else self._adapters.merged()
+        if self._adapters is None:
+            return self._policy.tensors()
+        self._meter.count(Activity.PUSH, flops=self._adapters.merge_flops, detail="merging")
+        return self._adapters.merged()
 
     def score(self, probe: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> NDArray[np.float32]:
         """Log-probability in nats of every token of the second parts, one after the other; booked as part of a push."""
@@ -195,27 +201,35 @@ class SingleLearner:
     def _made_reference(self) -> Reference | None:
         if not any(term.needs_reference for term in self._objective.terms):
             return None
-        self._check_room("the reference of a KL term", bytes_per_parameter=4, where="objective.terms")
         return Reference(self._policy, temperature=self._temperature, meter=self._meter)
 
     def _made_critic(self) -> CriticLearner | None:
         if not isinstance(self._objective.advantage, Critic):
             return None
-        self._check_room("a critic", bytes_per_parameter=BYTES_PER_TRAINED_PARAMETER, where="objective.advantage")
         return CriticLearner(self._policy, self._objective.advantage, trainer=self._trainer, meter=self._meter, ranks=self._ranks)
 
-    def _check_room(self, what: str, *, bytes_per_parameter: int, where: str) -> None:
+    def _check_room(self) -> None:
+        """Refuse what does not fit beside the weights: gradients and moments of what is trained, a critic, a reference."""
+        parts = {"training": BYTES_PER_TRAINED_PARAMETER - FP32_BYTES if self._trainer.lora is None else 0}
+        if isinstance(self._objective.advantage, Critic):
+            parts["a critic"] = BYTES_PER_TRAINED_PARAMETER
+        if any(term.needs_reference for term in self._objective.terms):
+            parts["the reference of a KL term"] = FP32_BYTES
         num_parameters = sum(tensor.numel() for tensor in self._policy.tensors().values())
-        remedy = "do without it, or choose a smaller model or a larger machine"
-        check_room(num_parameters * bytes_per_parameter, what=what, where=where, remedy=remedy)
+        check_room(
+            num_parameters * sum(parts.values()),
+            what=" and ".join(name for name, size in parts.items() if size) or "training",
+            where="trainer",
+            remedy="do without some of it, or choose a smaller model or a larger machine",
+        )
 
-    def _valued(self, everyone: Sequence[Row], *, between: Callable[[], None]) -> tuple[list[Row], Mapping[str, float]]:
-        """This rank's rows with their advantages, and what a critic measured."""
+    def _valued(self, everyone: Sequence[Row], *, between: Callable[[], None]) -> tuple[list[Row], dict[str, float]]:
+        """This rank's rows with their advantages, and what a critic measured; it has not learnt from them yet."""
         rows = self._ranks.share(everyone)
         if self._critic is None or not everyone:
             return rows, {}
         num_tokens = sum(int(row.trainable.sum()) for row in everyone)
-        return self._critic.learn(rows, num_tokens=num_tokens, learning_rate=self.learning_rate, between=between)
+        return self._critic.value(rows, num_tokens=num_tokens, between=between)
 
     def _measures_noise(self) -> bool:
         every = self._trainer.noise_every_steps

@@ -10,6 +10,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from scalerl.core.components import Component
+from scalerl.objective.ratios import clipped_objective, is_clipped, log_ratios, own_tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,3 +36,23 @@ class Loss(Component, family="losses"):
         It tells how far the policy has moved from the one that sampled; nothing is trained by it. Without a bound, none.
         """
         return mask & False
+
+
+class ClippedRatio(Loss):
+    """A loss that is PPO's clipped objective of each token's ratio; a component says within which bounds."""
+
+    @abstractmethod
+    def bounds(self) -> tuple[float, float, float | None]:
+        """Offsets below and above 1 at which the ratio is clipped, and the dual clip, an ABSOLUTE ratio, if there is one."""
+
+    def objective(self, log_probs: Tensor, behaviour: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+        """The clipped objective of each token's ratio, with a dual clip floored at dual_clip A_it where A_it < 0, (N, T)."""
+        (advantages,) = own_tokens(mask, advantages)
+        low, high, dual = self.bounds()
+        return clipped_objective(log_ratios(log_probs, behaviour, mask), advantages, low=low, high=high, dual=dual)
+
+    def clipped(self, log_probs: Tensor, behaviour: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+        """Tokens whose ratio is beyond the bound on the side that their advantage pulls to, or beyond the dual clip where A < 0."""
+        (advantages,) = own_tokens(mask, advantages)
+        low, high, dual = self.bounds()
+        return is_clipped(log_ratios(log_probs, behaviour, mask), advantages, low=low, high=high, dual=dual)

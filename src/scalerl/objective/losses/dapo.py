@@ -5,20 +5,12 @@
 The dual clip (arXiv 1912.09729, eq. 5) is off, as in the paper; verl always has one, of 3 by default.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from pydantic import Field
 
-from scalerl.objective.losses import Loss
-from scalerl.objective.ratios import clipped_objective, is_clipped, log_ratios, own_tokens
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from scalerl.objective.losses import ClippedRatio
 
 
-class Dapo(Loss):
+class Dapo(ClippedRatio):
     """Asymmetric clipping: unlikely tokens may gain more than likely ones lose."""
 
     clip_low: float = Field(default=0.2, ge=0.0, le=1.0)
@@ -28,14 +20,6 @@ class Dapo(Loss):
     dual_clip: float | None = Field(default=None, gt=1.0)
     """Largest ratio at which a token with A < 0 is still trained on: an ABSOLUTE ratio; none: there is no such bound."""
 
-    def objective(self, log_probs: Tensor, behaviour: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
-        """The clipped objective of each token's ratio, (N, T)."""
-        (advantages,) = own_tokens(mask, advantages)
-        log_ratio = log_ratios(log_probs, behaviour, mask)
-        return clipped_objective(log_ratio, advantages, low=self.clip_low, high=self.clip_high, dual=self.dual_clip)
-
-    def clipped(self, log_probs: Tensor, behaviour: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
-        """Tokens whose ratio is beyond the bound on the side that their advantage pulls to."""
-        (advantages,) = own_tokens(mask, advantages)
-        log_ratio = log_ratios(log_probs, behaviour, mask)
-        return is_clipped(log_ratio, advantages, low=self.clip_low, high=self.clip_high, dual=self.dual_clip)
+    def bounds(self) -> tuple[float, float, float | None]:
+        """`clip_low` and `clip_high`, and the dual clip."""
+        return self.clip_low, self.clip_high, self.dual_clip

@@ -5,20 +5,12 @@
 The token objective is GRPO's; PPO's own is the critic, an advantage that differs from token to token.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from pydantic import Field
 
-from scalerl.objective.losses import Loss
-from scalerl.objective.ratios import clipped_objective, is_clipped, log_ratios, own_tokens
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from scalerl.objective.losses import ClippedRatio
 
 
-class Ppo(Loss):
+class Ppo(ClippedRatio):
     """Symmetric clipping of the token's ratio, and a floor under what one bad token can cost."""
 
     clip: float = Field(default=0.2, ge=0.0, le=1.0)
@@ -26,14 +18,6 @@ class Ppo(Loss):
     dual_clip: float | None = Field(default=None, gt=1.0)
     """Largest ratio at which a token with A < 0 is still trained on: an ABSOLUTE ratio, often 3; none: there is no such bound."""
 
-    def objective(self, log_probs: Tensor, behaviour: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
-        """The clipped objective of each token's ratio, floored at dual_clip A_it where A_it < 0, (N, T)."""
-        (advantages,) = own_tokens(mask, advantages)
-        log_ratio = log_ratios(log_probs, behaviour, mask)
-        return clipped_objective(log_ratio, advantages, low=self.clip, high=self.clip, dual=self.dual_clip)
-
-    def clipped(self, log_probs: Tensor, behaviour: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
-        """Tokens whose ratio is beyond the bound on the side that their advantage pulls to, or beyond the dual clip where A < 0."""
-        (advantages,) = own_tokens(mask, advantages)
-        log_ratio = log_ratios(log_probs, behaviour, mask)
-        return is_clipped(log_ratio, advantages, low=self.clip, high=self.clip, dual=self.dual_clip)
+    def bounds(self) -> tuple[float, float, float | None]:
+        """`clip` on both sides, and the dual clip."""
+        return self.clip, self.clip, self.dual_clip

@@ -123,7 +123,7 @@ class Reading:
         return value
 
     def translate(self, path: str, ours: Any, *keys: str, note: str = "") -> None:
-        """Put `ours` at `path` and say that it comes of `keys`; without keys their trainer does it anyway."""
+        """Put `ours` at `path` and say that it comes of `keys`, each once; without keys their trainer does it anyway."""
         self.tree = assigned(self.tree, path, ours)
         self._record(keys or ("",), "translated", note, path=path, ours=ours)
 
@@ -187,7 +187,7 @@ class Reading:
         return "left out", f"no setting of {library}" + (f"; did you mean '{near[0]}'?" if near else "")
 
     def _record(self, keys: Collection[str], fate: Fate, note: str, *, path: str | None = None, ours: Any = None) -> None:
-        for key in keys:
+        for key in dict.fromkeys(keys):
             value = "(not repeated)" if _SECRET.search(key) else self.value(key)
             self.lines.append(Line(key, value, key in self.given, fate, path, ours, note))
 

@@ -10,7 +10,11 @@ Where the two differ, by file and line of the TRL 1.16.0 sources:
 * `delta` is an absolute ratio as well (grpo_trainer.py:3116): the dual clip of PPO.
 * Their ratio is taken to log-probs that the trainer recomputed, or is 1 where one batch makes one update (grpo_trainer.py:3066);
   here it is taken to the sampler's.
-* The std of `scale_rewards` is the sample's, plus 1e-4 (grpo_trainer.py:2770, 2787); here the population's.
+* The std of `scale_rewards` is the sample's, plus 1e-4 (grpo_trainer.py:2770, 2787); here the population's. That of a batch is
+  the std of the raw rewards (grpo_trainer.py:2777), here that of the rewards less their group's mean.
+* Completions that `mask_truncated_completions` masks stay in the means over completions of loss_type=grpo and dr_grpo
+  (grpo_trainer.py:3153, 3163); here a completion without tokens is in no denominator.
+* `beta` adds rho k3 by default (grpo_trainer.py:3104), which is differentiated through rho as well: the gradient of k2, times rho.
 * Completions, not prompts, are counted: per_device_train_batch_size x processes x gradient_accumulation_steps of them make one
   update, and `steps_per_generation` / `gradient_accumulation_steps` updates use what one version sampled (grpo_config.py:1100).
 """
@@ -30,6 +34,19 @@ LIBRARY = "TRL 1.16.0"
 
 _AGGREGATIONS = {"grpo": "sample", "bnpo": "token", "dapo": "token", "cispo": "token", "dr_grpo": "constant"}
 """By loss_type: what per-token values are divided by (grpo_trainer.py:3153-3175)."""
+
+_STDS = {
+    "group": "ddof 0; there ddof 1, plus 1e-4",
+    "batch": "std of the rewards less their group's mean, ddof 0; there of the raw rewards, ddof 1, plus 1e-4",
+    "none": "",
+}
+"""By scale_rewards: how their divisor differs."""
+
+_CORRECTED_KL = {
+    "token": "the gradient of their rho k3 is that of k2 times rho; here it is not weighted by rho",
+    "sequence": "the gradient of their s_i k3, summed over a completion, is that of k2 times s_i; here it is not weighted by s_i",
+}
+"""By importance_sampling_level: what use_bias_correction_kl makes of the term."""
 
 _HOW_IT_RUNS = re.compile(
     r"^(log_|logging_|report_to|run_name|project$|trackio_|hub_|push_to_hub|save_|output_dir|overwrite_output_dir|do_|dataloader_"
@@ -185,14 +202,14 @@ def _translate_cispo(reading: Reading) -> None:
 def _translate_gspo(reading: Reading) -> None:
     low, (high, key) = reading.number("epsilon"), _high(reading)
     loss = {"type": "gspo", "clip_low": low, "clip_high": high}
-    reading.translate("objective.loss", loss, *_once("loss_type", "importance_sampling_level", "epsilon", key), note="offsets")
+    reading.translate("objective.loss", loss, "loss_type", "importance_sampling_level", "epsilon", key, note="offsets")
     if reading.value("delta") is not None:
         reading.leave_out("delta", note="gspo has no second bound")
 
 
 def _translate_clipped(reading: Reading, kind: str) -> None:
     low, (high, key) = reading.number("epsilon"), _high(reading)
-    keys = _once("loss_type", "epsilon", key)
+    keys = ("loss_type", "epsilon", key)
     delta = None if reading.value("delta") is None else reading.number("delta")
     if delta is not None and delta > 1.0 + high:
         bounds = {"type": "ppo", "clip": low} if low == high else {"type": "dapo", "clip_low": low, "clip_high": high}
@@ -221,20 +238,22 @@ def _translate_advantage(reading: Reading) -> None:
     stated = reading.value("scale_rewards")
     # GRPOConfig reads booleans as these (grpo_config.py:1078).
     scale = {True: "group", False: "none"}.get(stated, stated) if isinstance(stated, bool) else reading.word("scale_rewards")
-    if scale not in ("group", "batch", "none"):
-        raise reading.unfit("scale_rewards", ["group", "batch", "none"])
-    note = "" if scale == "none" else "ddof 0; there ddof 1, plus 1e-4"
-    reading.translate("objective.advantage", {"type": "centred", "scale": scale}, "scale_rewards", note=note)
+    if scale not in _STDS:
+        raise reading.unfit("scale_rewards", _STDS)
+    reading.translate("objective.advantage", {"type": "centred", "scale": scale}, "scale_rewards", note=_STDS[scale])
     reading.translate("curriculum.selector", {"type": "uniform"}, note="every prompt once an epoch")
     if reading.flag("mask_truncated_completions"):
-        reading.add("curriculum.filters", {"type": "overlong"}, "mask_truncated_completions")
+        counted = _AGGREGATIONS[reading.word("loss_type")] in ("sample", "constant")
+        note = "masked completions leave the mean over completions; there they stay in its count" if counted else ""
+        reading.add("curriculum.filters", {"type": "overlong"}, "mask_truncated_completions", note=note)
 
 
 def _translate_terms(reading: Reading) -> None:
     if beta := reading.number("beta"):
-        reading.add("objective.terms", {"type": "kl", "coefficient": beta, "estimator": "k3"}, "beta")
-        if reading.flag("use_bias_correction_kl"):
-            reading.leave_out("use_bias_correction_kl", note="the term is not weighted by the ratio here")
+        corrected = reading.flag("use_bias_correction_kl")
+        term = {"type": "kl", "coefficient": beta, "estimator": "k2" if corrected else "k3"}
+        note = _CORRECTED_KL[reading.word("importance_sampling_level")] if corrected else ""
+        reading.add("objective.terms", term, "beta", "use_bias_correction_kl", note=note)
         if reading.flag("sync_ref_model"):
             reading.leave_out("sync_ref_model", note="the reference is the first policy, always")
     reading.pass_over_below("use_bias_correction_kl", switch="beta")
@@ -320,7 +339,3 @@ def _translate_interval(reading: Reading, path: str, key: str) -> None:
         reading.leave_out(key, note=f"a share of steps that the file does not count: set {path}")
     else:
         reading.translate(path, max(round(steps * most if steps < 1.0 else steps), 1), key)
-
-
-def _once(*keys: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(keys))

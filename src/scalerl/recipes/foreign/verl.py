@@ -33,14 +33,18 @@ LIBRARY = "verl 0.9.1"
 _ACTOR, _ROLLOUT, _MODEL = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.model"
 _OPTIM, _CORRECTION, _V1 = f"{_ACTOR}.optim", "algorithm.rollout_correction", "trainer.v1"
 _LOSS_MODE, _LOW, _HIGH = f"{_ACTOR}.policy_loss.loss_mode", f"{_ACTOR}.clip_ratio_low", f"{_ACTOR}.clip_ratio_high"
+_CLIP, _DUAL_CLIP = f"{_ACTOR}.clip_ratio", f"{_ACTOR}.clip_ratio_c"
+_CLIPS = (_CLIP, _LOW, _HIGH, _DUAL_CLIP)
 _MINI_BATCH, _SYNC_STEP = f"{_ACTOR}.ppo_mini_batch_size", f"{_V1}.separate_async.parameter_sync_step"
 
 _ESTIMATOR = "algorithm.adv_estimator"
 
 _LOSS_MODES = ("vanilla", "gspo", "cispo", "gpg")
 _ESTIMATORS = ("gae", "grpo", "grpo_vectorized", "rloo", "rloo_vectorized", "reinforce_plus_plus_baseline")
-_KL_ESTIMATORS = {"kl": "k1", "k1": "k1", "mse": "k2", "k2": "k2", "low_var_kl": "k3", "k3": "k3"}
-"""By kl_loss_type (core_algos.py:2216); one that ends in + takes the gradient of k2, whatever its value is."""
+_KL_ESTIMATORS = {"kl": "k1", "k1": "k1", "mse": "k2", "k2": "k2", "low_var_kl": "k3", "k3": "k3"} | dict.fromkeys(
+    ("kl+", "k1+", "abs+", "mse+", "k2+", "low_var_kl+", "k3+"), "k2"
+)
+"""By kl_loss_type (2228); one that ends in + has the value of its name and the gradient of k2 (2211). That of abs is nobody's."""
 
 _SWITCHES = {
     "algorithm.kl_": "algorithm.use_kl_in_reward",
@@ -189,25 +193,36 @@ def _translate_sampler(reading: Reading, updates: int) -> None:
 
 
 def _translate_loss(reading: Reading, updates: int) -> None:
-    corrected = reading.value(f"{_CORRECTION}.rollout_is") is not None
-    bypassed = reading.flag(f"{_CORRECTION}.bypass_mode")
-    if bypassed and reading.word(f"{_CORRECTION}.loss_type") == "reinforce":
-        _translate_correction(reading) if corrected else reading.translate(
-            "objective.loss", {"type": "reinforce"}, f"{_CORRECTION}.loss_type"
-        )
+    level, loss_type = f"{_CORRECTION}.rollout_is", f"{_CORRECTION}.loss_type"
+    corrected, bypassed = reading.value(level) is not None, reading.flag(f"{_CORRECTION}.bypass_mode")
+    if bypassed and reading.word(loss_type) == "reinforce":
+        _translate_reinforce(reading, loss_type)
     elif corrected and not bypassed and updates == 1:
         # The proximal ratio is 1 then: only the correction is left.
         _translate_correction(reading)
+        reading.pass_over(_LOSS_MODE, *_CLIPS, note="its ratio is 1: nothing is clipped")
     else:
-        if corrected:
-            reading.leave_out(f"{_CORRECTION}.rollout_is", note="the loss's own ratio is taken to the sampler here")
+        if bypassed:
+            reading.pass_over(level, f"{level}_threshold", note="its weights are not applied where the loss has a ratio to the sampler")
+        elif corrected:
+            reading.leave_out(level, note="the loss's own ratio is taken to the sampler here")
         _translate_mode(reading)
     if reading.value(f"{_CORRECTION}.rollout_rs") is not None:
         reading.leave_out(f"{_CORRECTION}.rollout_rs", f"{_CORRECTION}.rollout_rs_threshold", note="no rejection by divergence")
     reading.pass_over(f"{_CORRECTION}.bypass_mode", note="the ratio is taken to the sampler here, always")
 
 
-def _translate_correction(reading: Reading) -> None:
+def _translate_reinforce(reading: Reading, loss_type: str) -> None:
+    """Plain policy gradient, weighted if `rollout_is` asks for it."""
+    note = "their v1 trainer goes by loss_mode instead (workers/utils/losses.py:101)"
+    if reading.value(f"{_CORRECTION}.rollout_is") is not None:
+        _translate_correction(reading, loss_type, note=f"absolute ratios; {note}")
+    else:
+        reading.translate("objective.loss", {"type": "reinforce"}, loss_type, note=note)
+    reading.pass_over(_LOSS_MODE, *_CLIPS, note="not read with loss_type=reinforce")
+
+
+def _translate_correction(reading: Reading, *keys: str, note: str = "absolute ratios") -> None:
     """Truncated, or with two bounds masked, importance sampling; their thresholds are absolute ratios (rollout_corr_helper.py:93)."""
     level, threshold = f"{_CORRECTION}.rollout_is", f"{_CORRECTION}.rollout_is_threshold"
     if reading.word(level) not in ("token", "sequence"):
@@ -220,46 +235,54 @@ def _translate_correction(reading: Reading) -> None:
     loss: dict[str, Any] = {"type": "truncated", "level": reading.word(level), "cap": numbers[-1]}
     if len(numbers) > 1:
         loss = {"type": "masked", "level": reading.word(level), "low": numbers[0], "high": numbers[1]}
-    reading.translate("objective.loss", loss, level, threshold, note="absolute ratios")
-    reading.pass_over(_LOSS_MODE, f"{_ACTOR}.clip_ratio", _LOW, _HIGH, f"{_ACTOR}.clip_ratio_c", note="its ratio is 1: nothing is clipped")
+    reading.translate("objective.loss", loss, *keys, level, threshold, note=note)
 
 
 def _translate_mode(reading: Reading) -> None:
     mode = reading.word(_LOSS_MODE)
-    (low, low_key), (high, high_key) = _offset(reading, _LOW), _offset(reading, _HIGH)
-    if f"{_ACTOR}.clip_ratio" not in (low_key, high_key):
-        reading.pass_over(f"{_ACTOR}.clip_ratio", note="not read: clip_ratio_low and clip_ratio_high are set by default")
-    keys = dict.fromkeys((_LOSS_MODE, low_key, high_key))
     if mode == "vanilla":
-        _translate_vanilla(reading, low, high, tuple(keys))
+        _translate_vanilla(reading)
     elif mode == "gspo":
-        reading.translate("objective.loss", {"type": "gspo", "clip_low": low, "clip_high": high}, *keys, note="offsets")
+        (low, high), keys = _offsets(reading)
+        reading.translate("objective.loss", {"type": "gspo", "clip_low": low, "clip_high": high}, _LOSS_MODE, *keys, note="offsets")
     elif mode == "cispo":
-        note = f"theirs is an offset: 1 + {high:g}"
-        reading.translate("objective.loss", {"type": "cispo", "cap": 1.0 + high}, _LOSS_MODE, high_key, note=note)
-        if low < 1.0:
-            reading.leave_out(low_key, note=f"there a weight below {1.0 - low:g} is raised to it; here nothing bounds it from below")
+        _translate_cispo(reading)
     elif mode == "gpg":
         reading.translate("objective.loss", {"type": "reinforce"}, _LOSS_MODE)
+        reading.pass_over(_CLIP, _LOW, _HIGH, note="not read with loss_mode=gpg")
     else:
         raise reading.unfit(_LOSS_MODE, _LOSS_MODES)
-    if mode in ("gspo", "cispo", "gpg"):
-        reading.pass_over(f"{_ACTOR}.clip_ratio_c", note=f"not read with loss_mode={mode}")
+    if mode != "vanilla":
+        reading.pass_over(_DUAL_CLIP, note=f"not read with loss_mode={mode}")
 
 
-def _offset(reading: Reading, key: str) -> tuple[float, str]:
-    """A clip offset and the key that says it: clip_ratio where the key itself is null."""
-    key = f"{_ACTOR}.clip_ratio" if reading.value(key) is None else key
-    return reading.number(key), key
+def _offsets(reading: Reading) -> tuple[tuple[float, float], tuple[str, str]]:
+    """The lower and the upper clip offset, and the keys that say them: clip_ratio where their own are null."""
+    low, high = (_CLIP if reading.value(key) is None else key for key in (_LOW, _HIGH))
+    reading.pass_over(*(key for key in (_LOW, _HIGH) if key not in (low, high)), note="null: clip_ratio says it")
+    if _CLIP not in (low, high):
+        reading.pass_over(_CLIP, note="not read: clip_ratio_low and clip_ratio_high are set by default")
+    return (reading.number(low), reading.number(high)), (low, high)
 
 
-def _translate_vanilla(reading: Reading, low: float, high: float, keys: tuple[str, ...]) -> None:
-    dual = f"{_ACTOR}.clip_ratio_c"
-    if low == high:
-        loss = {"type": "ppo", "clip": low, "dual_clip": reading.number(dual)}
-    else:
-        loss = {"type": "dapo", "clip_low": low, "clip_high": high, "dual_clip": reading.number(dual)}
-    reading.translate("objective.loss", loss, *keys, dual, note="clip_ratio_* are offsets, clip_ratio_c an absolute ratio")
+def _translate_vanilla(reading: Reading) -> None:
+    (low, high), keys = _offsets(reading)
+    bounds = {"type": "ppo", "clip": low} if low == high else {"type": "dapo", "clip_low": low, "clip_high": high}
+    loss = {**bounds, "dual_clip": reading.number(_DUAL_CLIP)}
+    note = "clip_ratio_* are offsets, clip_ratio_c an absolute ratio"
+    reading.translate("objective.loss", loss, _LOSS_MODE, *keys, _DUAL_CLIP, note=note)
+
+
+def _translate_cispo(reading: Reading) -> None:
+    (low, high), (low_key, high_key) = _offsets(reading)
+    notes = [f"theirs is an offset: 1 + {high:g}"]
+    if low < 1.0:
+        raised = f"there a weight below {1.0 - low:g} is raised to it; here nothing bounds it from below"
+        if low_key == high_key:
+            notes.append(raised)
+        else:
+            reading.leave_out(low_key, note=raised)
+    reading.translate("objective.loss", {"type": "cispo", "cap": 1.0 + high}, _LOSS_MODE, high_key, note="; ".join(notes))
 
 
 def _translate_aggregation(reading: Reading) -> None:
