@@ -11,7 +11,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 PAPER_RUN := examples/data/paper_100k_run.csv
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart headline test test-all check figures clean
+.PHONY: help quickstart headline test test-all mutation check figures clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+%?:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/; s/%/NAME/' | expand -t 14
@@ -28,6 +28,9 @@ test: .venv/.dev ## Run the tests (minutes)
 
 test-all: .venv/.dev ## Run every test, the slow ones too
 	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -q -n 2 -m ""
+
+mutation: .venv/.dev ## Change the objective's lines one by one and see whether a test fails, nightly (5 minutes)
+	$(BIN)/python .ci/mutation.py
 
 check: .venv/.dev ## Lint, formatting, types, layers
 	$(BIN)/ruff check

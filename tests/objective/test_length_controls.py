@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from scalerl.core.errors import UsageError
 from scalerl.core.random import stream_key, uniform
+from scalerl.objective.length_controls import LengthControl
 from scalerl.objective.length_controls.interruption import Interruption
 from scalerl.objective.length_controls.penalty import Penalty
 from scalerl.objective.length_controls.truncation import Truncation
@@ -90,3 +92,24 @@ def test_a_failed_grading_has_no_value_to_add_to(control):
 
 def test_truncation_leaves_the_score_alone():
     assert Truncation().value(Score(0.5, True), 10_000) == 0.5
+
+
+LEAST = {
+    "interruption": {"after_tokens": [1, 1], "phrase": ".", "answer_tokens": 1, "ends_thinking": ""},
+    "penalty": {"limit_tokens": 1, "margin_tokens": 1},
+}
+"""The smallest of every number that can be set, and the shortest phrase."""
+
+
+@pytest.mark.parametrize("name", LEAST)
+def test_the_least_that_can_be_set(name):
+    assert LengthControl.family.select({"type": name, **LEAST[name]}).selection() == {"type": name, **LEAST[name]}
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [("interruption", "phrase", ""), ("interruption", "answer_tokens", 0), ("penalty", "limit_tokens", 0), ("penalty", "margin_tokens", 0)],
+)
+def test_less_than_that_is_refused(name, key, value):
+    with pytest.raises(UsageError, match=f"its {key} cannot be used"):
+        LengthControl.family.select({"type": name, **LEAST[name], key: value})
