@@ -30,7 +30,7 @@ import numpy as np
 from _report import Requirement, finish
 
 from scalerl import Arm, Recipe, RunDirectory, fit, read_curves, resolve, resume, train
-from scalerl.core.errors import UsageError
+from scalerl.core.errors import OccupiedError, UsageError
 from scalerl.core.units import FLOPS, format_number
 from scalerl.curves import Fit
 from scalerl.recipes import recipe_names
@@ -101,10 +101,14 @@ def run(cell: Cell, *, deadline_s: float) -> None:
     if time.time() > deadline_s or cell.is_over:
         return
     started_s = time.process_time()
-    if cell.folder.exists():
-        resume(cell.folder)
-    else:
-        train(cell.settings, cell.folder)
+    try:
+        if cell.folder.exists():
+            resume(cell.folder)
+        else:
+            train(cell.settings, cell.folder)
+    except OccupiedError:
+        print(f"{cell.folder.name}: another process is at it", file=sys.stderr, flush=True)
+        return
     print(f"{cell.folder.name}: {time.process_time() - started_s:.0f} CPU-s", file=sys.stderr, flush=True)
 
 
