@@ -193,6 +193,7 @@ def as_two_files(name, first, again):
 @FUZZ
 @given(num_first=st.integers(2, 8), back=st.integers(0, 8), num_again=st.integers(1, 8))
 @example(num_first=2, back=1, num_again=1)
+@example(num_first=2, back=1, num_again=2)
 def test_a_resume_gives_the_last_lineage_in_every_format(name, num_first, back, num_again):
     """The first run's steps up to the checkpoint, then the second's; what was spent in all is useful or wasted."""
     checkpoint = max(num_first - back, 0)

@@ -85,7 +85,8 @@ def measured(values: FloatArray, *, trials_per_prompt: int, level: float) -> Mea
     mean, variance = float(values.mean()), float(values.var())
     trials = num_prompts * min(mean * (1.0 - mean) / variance, trials_per_prompt) if variance > 0.0 else float(num_prompts)
     low, high = wilson_interval(mean, trials=max(trials, num_prompts), level=level)
-    return Measured(mean, low, high, num_prompts)
+    # At 0 and 1 the interval ends at the mean, but for rounding.
+    return Measured(mean, min(low, mean), max(high, mean), num_prompts)
 
 
 def wilson_interval(share: float, *, trials: float, level: float) -> tuple[float, float]:

@@ -20,6 +20,8 @@ from scalerl.records.curve import FloatArray
 
 _OFTEN = 0.2
 """More than this share of the rewards are logged at the step of another."""
+_MOST_RESUMES = 2
+"""A run that goes on from the step that it had logged last has that step twice: so often at most in a short log."""
 
 
 def refuse_mixed_runs(table: Table, *, where: str) -> None:
@@ -45,7 +47,8 @@ def refuse_mixed_parts(
         if column in table.labels and column not in by:
             _refuse_kinds(table.labels[column][rows], column, of="the reward is of {} data sets", where=where)
     stays = np.diff(at) == 0
-    if rows.size and (stays & (np.diff(reward.values[rows]) != 0)).sum() > _OFTEN * rows.size:
+    unlike = int((stays & (np.diff(reward.values[rows]) != 0)).sum())
+    if unlike > max(_OFTEN * rows.size, _MOST_RESUMES):
         stretch = np.append(0, np.cumsum(~stays))
         for column, kinds in _kinds(table, rows, without=(*by, reward.metric)):
             if len(set(zip(stretch.tolist(), kinds, strict=True))) == rows.size:
