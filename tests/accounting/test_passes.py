@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scalerl.accounting.passes import Vote, majority_at_k, measured, pass_at_k, wilson_interval
@@ -57,6 +57,7 @@ def test_with_one_completion_a_prompt_the_interval_is_wilsons():
 
 
 @given(st.lists(st.integers(0, 8), min_size=1, max_size=30))
+@example([0, 0, 0])
 def test_more_completions_of_the_same_prompts_never_count_as_more_than_they_are(passed):
     values = np.array(passed) / 8.0
     found, few, many = (measured(values, trials_per_prompt=trials, level=0.9) for trials in (8, 1, 8))
