@@ -145,7 +145,9 @@ def _fitted(law: Law, selection: Selection, blank: Fit) -> Fit:
     if isinstance(law, Constant):
         doubts = (*blank.doubts, *_outdone(best, beside), *_doubts_of_residuals(found))
         return replace(blank, status=Status.FLAT, best=best, alternatives=tuple(beside), doubts=doubts)
-    if _is_flat(found):
+    # A law that leaves points at zero compute out is set beside a constant that does so too.
+    level = constant if found.points is points else posterior(Constant(), found.points, num_draws=_FEW_DRAWS)
+    if _is_flat(found, level):
         sentence = "A constant explains the points better: the forecast holds their level, and the climb is not identified."
         climbed = _has_climbed(constant)
         # A level that nothing rose to may be the foot of a climb.
@@ -206,13 +208,12 @@ def _climb_is_seen(found: Posterior) -> bool:
     return bool(np.mean(behind < _LEAST_CLIMB_SEEN * (found.A - found.R0)) <= _CLIMB_UNSEEN)
 
 
-def _is_flat(found: Posterior) -> bool:
+def _is_flat(found: Posterior, constant: Posterior) -> bool:
     """Whether the climb of `found` is not worth its parameters, by its evidence or by the Bayesian information criterion.
 
     The evidence knows of correlated noise, but at rewards near 0 it takes any late climb for likely; the criterion asks
-    for one among the points. A law that leaves points at zero compute out is set beside a constant that does so too.
+    for one among the points, which are those of both.
     """
-    constant = posterior(Constant(), found.points, num_draws=_FEW_DRAWS)
     n, level = len(found.points), constant.plain
     criteria = [n * math.log(max(one.optimum.squares, sys.float_info.min)) + one.num_free * math.log(n) for one in found.found]
     of_level = n * math.log(max(level.optimum.squares, sys.float_info.min)) + level.num_free * math.log(n)

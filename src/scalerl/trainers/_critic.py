@@ -47,7 +47,6 @@ class CriticLearner:
     """Values rows and learns from them."""
 
     def __init__(self, policy: Policy, settings: Critic, *, trainer: Trainer, meter: Meter, ranks: Ranks) -> None:
-        optimizer = trainer.optimizer
         self._settings = settings
         self._micro_batch_tokens = trainer.micro_batch_tokens
         self._meter = meter
@@ -65,13 +64,7 @@ class CriticLearner:
         self._flops = TrainingFlops.of(forward, recomputes=trainer.activation_checkpointing)
         self._valued: list[Valued] = []
         self._num_tokens = 0
-        self._optimizer = MasterAdamW(
-            self._module.named_parameters(),
-            betas=optimizer.betas,
-            eps=optimizer.eps,
-            weight_decay=optimizer.weight_decay,
-            clip_norm=optimizer.clip_norm,
-        )
+        self._optimizer = MasterAdamW.of(self._module.named_parameters(), trainer.optimizer)
 
     def value(self, rows: Sequence[Row], *, num_tokens: int, between: Callable[[], None]) -> tuple[list[Row], dict[str, float]]:
         """The rows with scaled advantages, and what was measured; the gradient of the first pass waits for `learn`.

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import Self
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
 from scalerl.core.errors import DataError
+from scalerl.trainers import AdamW
 from scalerl.trainers._ranks import ALONE, Ranks
 
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
@@ -42,6 +44,17 @@ class MasterAdamW:
         others = [master for master in self._masters.values() if master.ndim < 2]
         groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
         self._adamw = torch.optim.AdamW([group for group in groups if group["params"]], betas=betas, eps=eps, fused=True)
+
+    @classmethod
+    def of(cls, parameters: Iterable[tuple[str, Parameter]], settings: AdamW) -> Self:
+        """The optimizer that a recipe's settings describe; the rate is given with each update."""
+        return cls(
+            parameters,
+            betas=settings.betas,
+            eps=settings.eps,
+            weight_decay=settings.weight_decay,
+            clip_norm=settings.clip_norm,
+        )
 
     @property
     def num_bytes(self) -> int:

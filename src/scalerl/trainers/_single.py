@@ -93,14 +93,7 @@ class SingleLearner:
 
             self._adapters = Adapters(policy, trainer.lora)
             self._forward_flops, self._flops = self._adapters.forward_flops, self._adapters.training_flops(recomputes=recomputes)
-        settings = trainer.optimizer
-        self._optimizer = MasterAdamW(
-            policy.module.named_parameters(),
-            betas=settings.betas,
-            eps=settings.eps,
-            weight_decay=settings.weight_decay,
-            clip_norm=settings.clip_norm,
-        )
+        self._optimizer = MasterAdamW.of(policy.module.named_parameters(), trainer.optimizer)
 
     @property
     def version(self) -> int:
