@@ -1,7 +1,5 @@
 """What the trainers' tests share."""
 
-import socket
-
 import pytest
 import torch
 
@@ -56,11 +54,3 @@ def gradients(monkeypatch):
 
     monkeypatch.setattr(MasterAdamW, "update", watched)
     return seen
-
-
-@pytest.fixture
-def free_port():
-    """A TCP port of this machine that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
