@@ -174,7 +174,7 @@ def test_l1_no_cut_changes_the_gradient(build, gradients, max_tokens, aggregatio
 @given(lengths=st.lists(st.integers(2, 40), min_size=1, max_size=30), max_tokens=st.integers(1, 80))
 def test_a_cut_keeps_every_row_whole_and_within_the_budget(lengths, max_tokens):
     rows = [Row.of([3], range(length)) for length in lengths]
-    chunks = cut(rows, max_tokens=max_tokens)
+    chunks = cut(rows, max_tokens=max_tokens, length=lambda row: row.num_inputs)
     assert sorted(map(id, rows)) == sorted(id(row) for chunk in chunks for row in chunk)
     assert all(len(chunk) == 1 or sum(row.num_inputs for row in chunk) <= max_tokens for chunk in chunks)
 
@@ -325,20 +325,31 @@ def test_a_full_disk_is_one_clear_sentence(policy, build, tmp_path):
         learner.save(tmp_path)
 
 
-def test_flops_are_those_that_torch_counts(build, meter):
+@pytest.mark.parametrize("recomputes", [False, True])
+def test_flops_are_those_that_torch_counts(build, meter, recomputes):
+    """Prompts once and what follows them, or whole rows, where activations are computed again."""
     policy = tiny_policy()
     policy.module.set_attn_implementation("eager")  # Counted as matmuls; the fused kernel's recomputation is not useful work.
     batch = ragged_batch()
-    learner = build(policy)
+    learner = build(policy, trainer={"activation_checkpointing": recomputes})
     with FlopCounterMode(display=False) as counter:
         learner.train(batch, between=nothing)
     (cost,) = meter.collect()
-    lengths = np.array([len(g.prompt.token_ids) + c.token_ids.size - 1 for g in batch.groups for c in g.completions])[[0, 1, 3, 4, 6]]
-    longest = lengths.max()
+    prompts, completions = np.array([6, 6, 6, 2, 2]), np.array([5, 9, 1, 3, 7])
+    lengths = prompts + completions - 1
+    whole = lengths if recomputes else np.array([6, 2])
     # Torch counts the whole square of scores; a causal kernel leaves out what lies above the diagonal.
-    above_diagonal = len(lengths) * (longest**2 - causal_pairs(longest)) * policy.flops.attention_per_pair
-    assert cost.flops + cost.overhead_flops + 3 * above_diagonal == pytest.approx(counter.get_total_flops(), rel=0.01)
-    useful = policy.flops.forward(num_tokens=lengths.sum(), num_pairs=causal_pairs(lengths).sum(), num_logits=23)
+    above_diagonal = whole.size * (whole.max() ** 2 - causal_pairs(whole.max())) * policy.flops.attention_per_pair
+    spared = recomputes * 2.0 * whole.size * whole.max() * MODEL.num_layers * MODEL.hidden_size * MODEL.intermediate_size
+    counted = counter.get_total_flops() + spared
+    assert cost.flops + cost.overhead_flops + (3 + recomputes) * above_diagonal == pytest.approx(counted, rel=0.01)
+    rest = lengths - prompts
+    num_tokens, num_pairs = (
+        (lengths.sum(), causal_pairs(lengths).sum())
+        if recomputes
+        else (8 + rest.sum(), causal_pairs(whole).sum() + causal_pairs(lengths, start=prompts).sum())
+    )
+    useful = policy.flops.forward(num_tokens=num_tokens, num_pairs=num_pairs, num_logits=23)
     assert cost.flops == pytest.approx(3 * useful)
     assert (cost.activity, cost.tokens) == (Activity.TRAIN, 23)
 

@@ -92,7 +92,7 @@ class Trainer(Component, family="trainers"):
 
     optimizer: AdamW = Field(examples=[{"learning_rate": 5e-7}])
     micro_batch_tokens: int = Field(gt=0, examples=[32768])
-    """Unpadded tokens that one forward and backward pass holds; completions are never split."""
+    """Unpadded tokens in memory at once, with the prompts that completions share; completions are never split."""
     activation_checkpointing: bool = False
     """Whether the layers' activations are computed again in the backward pass, to save memory; booked as overhead."""
     lora: Lora | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -20,13 +20,14 @@ from transformers import PreTrainedModel
 
 from scalerl.accounting.flops import ModelFlops, TrainingFlops
 from scalerl.accounting.meter import Meter
-from scalerl.models._policy import Policy, recompute_activations
+from scalerl.models._policy import Policy, last_hidden, recompute_activations
 from scalerl.objective.advantages.critic import Critic
 from scalerl.records.cost import Activity
 from scalerl.trainers import Trainer
 from scalerl.trainers._optimizer import MasterAdamW
+from scalerl.trainers._passes import Books, Passes
 from scalerl.trainers._ranks import Ranks
-from scalerl.trainers._rows import MicroBatch, Row, cut, pad
+from scalerl.trainers._rows import Row
 
 DETAIL = "critic"
 """What its work is booked as."""
@@ -48,10 +49,8 @@ class CriticLearner:
 
     def __init__(self, policy: Policy, settings: Critic, *, trainer: Trainer, meter: Meter, ranks: Ranks) -> None:
         self._settings = settings
-        self._micro_batch_tokens = trainer.micro_batch_tokens
         self._meter = meter
         self._ranks = ranks
-        self._pad_id, self._device = policy.pad_id, policy.device
         hidden_size = int(policy.config.hidden_size)
         precise = torch.promote_types(policy.module.dtype, torch.float32)
         head = Linear(hidden_size, 1, bias=False, dtype=precise, device=policy.device)
@@ -61,7 +60,8 @@ class CriticLearner:
             recompute_activations(body)
         self._module = torch.nn.ModuleDict({"body": body, "head": head})
         forward = ModelFlops(policy.flops.body_per_token, policy.flops.attention_per_pair, 2.0 * hidden_size)
-        self._flops = TrainingFlops.of(forward, recomputes=trainer.activation_checkpointing)
+        books = Books(meter, Activity.TRAIN, TrainingFlops.of(forward, recomputes=trainer.activation_checkpointing), DETAIL)
+        self._passes = Passes.of(policy, books=books, trainer=trainer, body=self._hidden)
         self._valued: list[Valued] = []
         self._num_tokens = 0
         self._optimizer = MasterAdamW.of(self._module.named_parameters(), trainer.optimizer)
@@ -79,7 +79,7 @@ class CriticLearner:
             self._valued, loss = self._pass(rows, (), between=between)
             everyone = self._ranks.gathered([(one.values, one.advantages, one.returns) for one in self._valued])
             scale = self._settings.divisor([advantages for _, advantages, _ in everyone])
-            told = [replace(one.row, advantages=_over_own(one.row, one.advantages / scale)) for one in self._valued]
+            told = [replace(one.row, advantages=one.row.over_own(one.advantages / scale)) for one in self._valued]
             return told, {"critic_loss": loss, **_explained(everyone)}
 
     def learn(self, learning_rate: float, *, between: Callable[[], None]) -> dict[str, float]:
@@ -121,25 +121,25 @@ class CriticLearner:
         self._optimizer.discard()
         by_row = {id(one.row): one for one in valued}
         done, total = [], 0.0
-        for chunk in cut(rows, max_tokens=self._micro_batch_tokens):
-            batch = pad(chunk, pad_id=self._pad_id, device=self._device)
-            values = self._values(batch)
-            old = [by_row[id(row)] for row in chunk] if by_row else self._judged(chunk, batch.split(values.detach()))
+        for batch, states in self._passes.over(rows):
+            values = self._values(states)
+            old = [by_row[id(row)] for row in batch.rows] if by_row else self._judged(batch.rows, batch.split(values.detach()))
             loss = self._loss(values, old) / self._num_tokens
             loss.backward()
             self._optimizer.absorb()
-            batch.book(self._meter, Activity.TRAIN, flops=self._flops, detail=DETAIL)
             done += old
             total += loss.item()
             between()
         return done, sum(self._ranks.gathered([total]))
 
-    def _values(self, batch: MicroBatch) -> Tensor:
-        """(M,) V of the state before each trainable token, with gradient."""
-        body, head = self._module["body"], self._module["head"]
-        states = body(input_ids=batch.input_ids, use_cache=False).last_hidden_state.flatten(0, 1).index_select(0, batch.predictors)
-        values: Tensor = head(states.to(head.weight.dtype)).squeeze(-1)
-        return values
+    def _hidden(self, input_ids: Tensor, **arguments: Any) -> Tensor:
+        """(N, L, H) last hidden states of the critic's own body."""
+        return last_hidden(self._module["body"], input_ids, **arguments)
+
+    def _values(self, states: Tensor) -> Tensor:
+        """(M,) V of (M, H) states, with gradient."""
+        head = cast("Linear", self._module["head"])
+        return cast("Tensor", head(states.to(head.weight.dtype))).squeeze(-1)
 
     def _judged(self, rows: Sequence[Row], values: Sequence[NDArray[np.float64]]) -> list[Valued]:
         return [Valued(row, known, *self._settings.of_tokens(known, row.reward)) for row, known in zip(rows, values, strict=True)]
@@ -154,13 +154,6 @@ class CriticLearner:
             held = before + (values - before).clamp(-self._settings.value_clip, self._settings.value_clip)
             errors = errors.maximum((held - returns).square())
         return 0.5 * errors.sum()
-
-
-def _over_own(row: Row, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(T,) with `values` at the trainable tokens of `row`, and 0 elsewhere."""
-    spread = np.zeros(row.trainable.size)
-    spread[row.trainable] = values
-    return spread
 
 
 def _explained(everyone: Sequence[tuple[NDArray[np.float64], ...]]) -> dict[str, float]:

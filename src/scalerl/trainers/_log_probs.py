@@ -6,16 +6,15 @@ import torch
 from torch import Tensor
 
 from scalerl.models._policy import Policy
-from scalerl.trainers._rows import MicroBatch
 
 
-def log_probs(policy: Policy, batch: MicroBatch, *, temperature: float, keeps_entropy: bool = False) -> tuple[Tensor, Tensor]:
-    """(M,) log pi of the trainable tokens in nats, with gradient, and (M,) entropy of their distributions, with one if it is kept.
+def log_probs(policy: Policy, states: Tensor, targets: Tensor, *, temperature: float, keeps_entropy: bool = False) -> tuple[Tensor, Tensor]:
+    """(M,) log pi in nats of M `targets`, with gradient, and (M,) entropy of their distributions, with one if it is kept.
 
-    Both are those of softmax(logits / temperature), the distribution that is sampled from.
+    Both are those of softmax(logits / temperature), the distribution that is sampled from, after (M, H) `states`.
     """
-    states = policy.hidden(batch.input_ids, use_cache=False).flatten(0, 1).index_select(0, batch.predictors)
-    scores_MV = torch.log_softmax(policy.logits(states) / temperature, dim=-1)
-    chosen = scores_MV.gather(-1, batch.targets[:, None]).squeeze(-1)
+    logits_MV = policy.logits(states)
+    scores_MV = torch.log_softmax(logits_MV if temperature == 1.0 else logits_MV / temperature, dim=-1)
+    chosen = scores_MV.gather(-1, targets[:, None]).squeeze(-1)
     known_MV = scores_MV if keeps_entropy else scores_MV.detach()
     return chosen, -(known_MV.exp() * known_MV).sum(-1)

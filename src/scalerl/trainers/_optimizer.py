@@ -76,7 +76,8 @@ class MasterAdamW:
             weight.grad = None
 
     def take_gradients(self) -> dict[str, Tensor]:
-        """The absorbed gradients by name, 0 where there are none; they are forgotten here."""
+        """The gradients by name, 0 where there are none; they are forgotten here."""
+        self.absorb()
         gradients = {
             name: torch.zeros_like(master) if master.grad is None else master.grad.detach() for name, master in self._masters.items()
         }
@@ -89,10 +90,11 @@ class MasterAdamW:
             self._masters[name].grad = gradient
 
     def update(self, learning_rate: float, *, ranks: Ranks = ALONE) -> float:
-        """One step on the absorbed gradients of all `ranks`, clipped to `clip_norm`; returns their norm before that.
+        """One step on the gradients of all `ranks`, clipped to `clip_norm`; returns their norm before that.
 
         A norm that is not finite is no step: weights and moments stand.
         """
+        self.absorb()
         if ranks.number > 1:
             self.give_gradients(gradients := self.take_gradients())
             ranks.sum(gradients.values())

@@ -1,14 +1,14 @@
 """From a batch to padded micro-batches: every completion once, in one piece, with a weight that no cut can change.
 
 A row is a prompt and a completion. The last token is predicted and never read, so a row of P + T tokens has P + T - 1
-inputs; they are padded on the right, where a causal body needs no mask. The states that predict are gathered before the
-head: no logits are made of prompts, inserted tokens and padding.
+inputs; after a prompt that was read before, T - 1. They are padded on the right, where nothing looks. The states that
+predict are gathered before the head: no logits are made of prompts, inserted tokens and padding.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -17,12 +17,13 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from scalerl.accounting.flops import ModelFlops, TrainingFlops, causal_pairs
-from scalerl.accounting.meter import Meter
+from scalerl.accounting.flops import ModelFlops, causal_pairs
 from scalerl.objective import Objective
 from scalerl.objective.advantages.critic import Critic
-from scalerl.records.cost import Activity
 from scalerl.records.rollout import Batch, Completion
+
+_PASS_TOKENS = 128
+"""Padding that costs as much as one more forward and backward pass does beside its tokens (2 to 8 ms on a CPU core)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +47,8 @@ class Row:
     """The completion's score."""
     group: int = 0
     """Place of its group in the batch."""
+    reference: NDArray[np.float64] | None = None
+    """(T,) log pi_ref in nats of the trainable tokens, where a term asks for it."""
 
     @classmethod
     def of(cls, prompt: ArrayLike, completion: ArrayLike, *, weight: float = 1.0) -> Self:
@@ -64,19 +67,70 @@ class Row:
         )
 
     @property
+    def prompt(self) -> NDArray[np.int64]:
+        """(P,)"""
+        return self.token_ids[: self.num_prompt_tokens]
+
+    @property
+    def num_tokens(self) -> int:
+        """T."""
+        return self.trainable.size
+
+    @property
     def num_inputs(self) -> int:
-        """Tokens that the body reads."""
+        """Tokens that the body reads of a whole row."""
         return self.token_ids.size - 1
+
+    def over_own(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(T,) with `values` at the trainable tokens, and 0 elsewhere."""
+        spread = np.zeros(self.num_tokens)
+        spread[self.trainable] = values
+        return spread
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a forward pass was for, and what it did in all."""
+
+    num_tokens: int
+    num_pairs: int
+    """(token, key) pairs of attention."""
+    num_logits: int
+    num_tokens_done: int
+    num_pairs_done: int
+
+    @classmethod
+    def of_whole(cls, lengths: NDArray[np.int64], *, width: int, num_logits: int) -> Self:
+        """Whole sequences of (N,) `lengths`, padded to `width`; a causal kernel leaves out what lies above the diagonal."""
+        done = np.full_like(lengths, width)
+        pairs, pairs_done = (int(causal_pairs(one).sum()) for one in (lengths, done))
+        return cls(int(lengths.sum()), pairs, num_logits, int(done.sum()), pairs_done)
+
+    @classmethod
+    def of_rest(cls, lengths: NDArray[np.int64], *, starts: NDArray[np.int64], width: int, context: int, num_logits: int) -> Self:
+        """(N,) `lengths` tokens after `starts` others, padded to `width` queries of `context` keys each, a mask over all of them."""
+        pairs = int(causal_pairs(starts + lengths, start=starts).sum())
+        num_done = lengths.size * width
+        return cls(int(lengths.sum()), pairs, num_logits, num_done, num_done * context)
+
+    def forward_flops(self, flops: ModelFlops) -> tuple[float, float]:
+        """FLOPs of the pass: on what it was for, and on the rest."""
+        useful = flops.forward(num_tokens=self.num_tokens, num_pairs=self.num_pairs, num_logits=self.num_logits)
+        done = flops.forward(num_tokens=self.num_tokens_done, num_pairs=self.num_pairs_done, num_logits=self.num_logits)
+        return useful, done - useful
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MicroBatch:
     """N rows padded to L inputs and T completion tokens, M of which are trainable."""
 
+    rows: Sequence[Row]
     input_ids: Tensor
     """(N, L)"""
+    starts: NDArray[np.int64]
+    """(N,) tokens of each row that were read before: none, or its prompt."""
     predictors: Tensor
-    """(M,) where in the N x L states the one stands that predicts each trainable token."""
+    """(M,) place of the state that predicts each trainable token: among N x L, or N x (L + 1) with those of the prompts first."""
     targets: Tensor
     """(M,) the trainable tokens, row by row."""
     mask: Tensor
@@ -89,8 +143,10 @@ class MicroBatch:
     """(N, T)"""
     weights: Tensor
     """(N, 1) of each single trainable token."""
-    num_inputs: NDArray[np.int64]
-    """(N,) inputs of each row without padding."""
+    reference: Tensor | None
+    """(N, T)"""
+    work: Work
+    """Of one forward pass."""
 
     def spread(self, values: Tensor) -> Tensor:
         """(N, T) with the (M,) `values` of the trainable tokens at their places, and 0 elsewhere."""
@@ -100,25 +156,6 @@ class MicroBatch:
         """The (M,) `values` of the trainable tokens, row by row."""
         array: NDArray[np.float64] = values.double().cpu().numpy()
         return np.split(array, np.cumsum(self.mask.sum(1).cpu().numpy())[:-1])
-
-    def book(self, meter: Meter, activity: Activity, *, flops: TrainingFlops, detail: str = "") -> None:
-        """Count a forward and a backward pass on these rows, and the trainable tokens."""
-        useful, padding = self.forward_flops(flops.useful)
-        overhead = padding + sum(self.forward_flops(flops.recomputed))
-        meter.count(activity, flops=useful, overhead_flops=overhead, tokens=len(self.targets), detail=detail)
-
-    def book_forward(self, meter: Meter, activity: Activity, *, flops: ModelFlops, detail: str) -> None:
-        """Count a forward pass on these rows, and the trainable tokens."""
-        useful, padding = self.forward_flops(flops)
-        meter.count(activity, flops=useful, overhead_flops=padding, tokens=len(self.targets), detail=detail)
-
-    def forward_flops(self, flops: ModelFlops) -> tuple[float, float]:
-        """FLOPs of one forward pass: on tokens, and on padding."""
-        longest = np.full_like(self.num_inputs, self.input_ids.shape[1])
-        num_tokens, num_pairs = int(self.num_inputs.sum()), int(causal_pairs(self.num_inputs).sum())
-        num_padding, num_padding_pairs = int(longest.sum()) - num_tokens, int(causal_pairs(longest).sum()) - num_pairs
-        useful = flops.forward(num_tokens=num_tokens, num_pairs=num_pairs, num_logits=len(self.targets))
-        return useful, flops.forward(num_tokens=num_padding, num_pairs=num_padding_pairs, num_logits=0)
 
 
 def batch_rows(batch: Batch, *, objective: Objective) -> list[Row]:
@@ -153,53 +190,68 @@ def batch_rows(batch: Batch, *, objective: Objective) -> list[Row]:
     return rows
 
 
-def cut(rows: Sequence[Row], *, max_tokens: int) -> list[list[Row]]:
-    """Rows of like length together, at most `max_tokens` inputs each but for a row that is longer by itself.
+def cut(rows: Sequence[Row], *, max_tokens: int, length: Callable[[Row], int]) -> list[list[Row]]:
+    """Rows of like `length` together, at most `max_tokens` in sum but for a row that is longer by itself.
 
-    The longest come first: what does not fit into memory shows at once.
+    The longest come first: what does not fit into memory shows at once. A piece ends where its padding has cost what another
+    piece would, so the two together are at most twice what the best cut costs.
     """
     chunks: list[list[Row]] = []
-    room = 0
-    for row in sorted(rows, key=lambda row: row.num_inputs, reverse=True):
-        if not chunks or row.num_inputs > room:
+    room, longest, num_padding = 0, 0, 0
+    for row in sorted(rows, key=length, reverse=True):
+        num_tokens = length(row)
+        num_padding += longest - num_tokens
+        if not chunks or num_tokens > room or num_padding > _PASS_TOKENS:
             chunks.append([])
-            room = max_tokens
+            room, longest, num_padding = max_tokens, num_tokens, 0
         chunks[-1].append(row)
-        room -= row.num_inputs
+        room -= num_tokens
     return chunks
 
 
-def pad(rows: Sequence[Row], *, pad_id: int, device: torch.device) -> MicroBatch:
-    """The rows as tensors on `device`."""
-    num_inputs = np.array([row.num_inputs for row in rows])
-    first_predictors = np.array([row.num_prompt_tokens for row in rows]) - 1
-    num_tokens = np.array([row.trainable.size for row in rows])
-    mask = _padded([row.trainable for row in rows], num_tokens, fill=False)
-    targets = _padded([row.token_ids[row.num_prompt_tokens :] for row in rows], num_tokens, fill=pad_id)
+def pad(rows: Sequence[Row], *, pad_id: int, device: torch.device, after: int | None = None) -> MicroBatch:
+    """The rows as tensors on `device`: whole, or what follows prompts that were read before, padded to `after` tokens."""
+    num_prompt_tokens = np.array([row.num_prompt_tokens for row in rows])
+    num_tokens = np.array([row.num_tokens for row in rows])
+    starts = np.zeros_like(num_tokens) if after is None else num_prompt_tokens
+    num_inputs = num_prompt_tokens + num_tokens - 1 - starts
+    # Completions of one token have no input: a pass over nothing is none that the modules know.
+    width, num_most = max(1, int(num_inputs.max())), int(num_tokens.max())
+    of_own = {name: padded([getattr(row, name) for row in rows], width=num_most) for name in ("trainable", "behaviour", "versions")}
+    mask = of_own["trainable"]
+    targets = padded([row.token_ids[row.num_prompt_tokens :] for row in rows], width=num_most)[mask]
     of_row, at_token = np.nonzero(mask)
-    predictors = of_row * num_inputs.max() + first_predictors[of_row] + at_token
-    versions = _padded([row.versions for row in rows], num_tokens, fill=0)
+    predictors = of_row * width + num_prompt_tokens[of_row] - 1 + at_token if after is None else of_row * (width + 1) + at_token
+    references = [row.reference for row in rows if row.reference is not None]
+    num_logits = len(targets)
 
     def tensor(array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(array).to(device)
 
     return MicroBatch(
-        input_ids=tensor(_padded([row.token_ids[:-1] for row in rows], num_inputs, fill=pad_id)),
+        rows=rows,
+        input_ids=tensor(padded([row.token_ids[start:-1] for row, start in zip(rows, starts, strict=True)], width=width, fill=pad_id)),
+        starts=starts,
         predictors=tensor(predictors),
-        targets=tensor(targets[mask]),
+        targets=tensor(targets),
         mask=tensor(mask),
-        behaviour=tensor(_padded([row.behaviour for row in rows], num_tokens, fill=0.0)),
-        versions=versions[mask],
-        advantages=tensor(_padded([row.advantages.astype(np.float32) for row in rows], num_tokens, fill=0.0)),
+        behaviour=tensor(of_own["behaviour"]),
+        versions=of_own["versions"][mask],
+        advantages=tensor(padded([row.advantages.astype(np.float32) for row in rows], width=num_most)),
         weights=tensor(np.array([[row.weight] for row in rows], np.float32)),
-        num_inputs=num_inputs,
+        reference=tensor(padded(references, width=num_most)) if references else None,
+        work=Work.of_whole(num_inputs, width=width, num_logits=num_logits)
+        if after is None
+        else Work.of_rest(num_inputs, starts=starts, width=width, context=after + width, num_logits=num_logits),
     )
 
 
-def _padded(arrays: Sequence[NDArray[Any]], lengths: NDArray[np.int64], *, fill: float) -> NDArray[Any]:
-    padded = np.full((len(arrays), lengths.max()), fill, arrays[0].dtype)
-    padded[np.arange(padded.shape[1]) < lengths[:, None]] = np.concatenate(arrays)
-    return padded
+def padded(arrays: Sequence[NDArray[Any]], *, width: int, fill: int = 0) -> NDArray[Any]:
+    """(N, width) with each of N arrays at the beginning of its row, and `fill` after it."""
+    lengths = np.array([array.size for array in arrays])
+    table = np.full((len(arrays), width), fill, arrays[0].dtype)
+    table[np.arange(width) < lengths[:, None]] = np.concatenate(arrays)
+    return table
 
 
 def _value(completion: Completion) -> float:

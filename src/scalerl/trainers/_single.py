@@ -38,9 +38,10 @@ from scalerl.trainers._log_probs import log_probs
 from scalerl.trainers._metrics import TokenValues, finite, token_metrics
 from scalerl.trainers._noise import Gradients, measured
 from scalerl.trainers._optimizer import MasterAdamW
+from scalerl.trainers._passes import Books, Passes, read_whole
 from scalerl.trainers._ranks import Ranks
 from scalerl.trainers._reference import Reference
-from scalerl.trainers._rows import MicroBatch, Row, batch_rows, cut, pad
+from scalerl.trainers._rows import MicroBatch, Row, batch_rows, pad
 
 STATE_FILE = "trainer.json"
 
@@ -85,14 +86,15 @@ class SingleLearner:
         self._critic = self._made_critic()
         if recomputes:
             recompute_activations(policy.module)
-        self._forward_flops, self._flops = policy.flops, TrainingFlops.of(policy.flops, recomputes=recomputes)
+        self._forward_flops, flops = policy.flops, TrainingFlops.of(policy.flops, recomputes=recomputes)
         self._adapters = None
         if trainer.lora is not None:
             # Here, because peft is asked for by those alone who use it.
             from scalerl.trainers._lora import Adapters
 
             self._adapters = Adapters(policy, trainer.lora)
-            self._forward_flops, self._flops = self._adapters.forward_flops, self._adapters.training_flops(recomputes=recomputes)
+            self._forward_flops, flops = self._adapters.forward_flops, self._adapters.training_flops(recomputes=recomputes)
+        self._passes = Passes.of(policy, books=Books(meter, Activity.TRAIN, flops), trainer=trainer)
         self._optimizer = MasterAdamW.of(policy.module.named_parameters(), trainer.optimizer)
 
     @property
@@ -113,6 +115,8 @@ class SingleLearner:
             version, learning_rate, step = self._version, self.learning_rate, _Step(between)
             everyone = batch_rows(batch, objective=self._objective)
             rows, of_critic = self._valued(everyone, between=between)
+            if self._reference is not None:
+                rows = self._reference.told(rows, between=between)
             of_noise = self._accumulate_measured(rows, step) if self._measures_noise() else self._accumulate(rows, step)
             loss = sum(self._ranks.gathered([float(sum(share.item() for share in step.losses))]))
             grad_norm = self._update(loss) if everyone else 0.0
@@ -151,8 +155,9 @@ class SingleLearner:
         rows = [Row.of(context, continuation) for context, continuation in probe]
         batch = pad(rows, pad_id=self._policy.pad_id, device=self._policy.device)
         with self._meter.doing(Activity.PUSH, "probe"), torch.no_grad():
-            known, _ = log_probs(self._policy, batch, temperature=self._temperature)
-            batch.book_forward(self._meter, Activity.PUSH, flops=self._forward_flops, detail="probe")
+            states = read_whole(self._policy.hidden, batch)
+            known, _ = log_probs(self._policy, states, batch.targets, temperature=self._temperature)
+            Books(self._meter, Activity.PUSH, TrainingFlops(self._forward_flops), "probe").book(batch.work)
             return known.float().cpu().numpy()
 
     def save(self, folder: Path) -> None:
@@ -194,7 +199,7 @@ class SingleLearner:
     def _made_reference(self) -> Reference | None:
         if not any(term.needs_reference for term in self._objective.terms):
             return None
-        return Reference(self._policy, temperature=self._temperature, meter=self._meter)
+        return Reference(self._policy, temperature=self._temperature, trainer=self._trainer, meter=self._meter)
 
     def _made_critic(self) -> CriticLearner | None:
         if not isinstance(self._objective.advantage, Critic):
@@ -230,8 +235,8 @@ class SingleLearner:
 
     def _accumulate(self, rows: Sequence[Row], step: _Step) -> dict[str, float]:
         """Add the gradient of `rows` to what there is."""
-        for chunk in cut(rows, max_tokens=self._trainer.micro_batch_tokens):
-            self._backward(pad(chunk, pad_id=self._policy.pad_id, device=self._policy.device), step)
+        for batch, states in self._passes.over(rows):
+            self._backward(batch, states, step)
             step.between()
         return {}
 
@@ -246,13 +251,13 @@ class SingleLearner:
         self._optimizer.give_gradients(total)
         return metrics
 
-    def _backward(self, batch: MicroBatch, step: _Step) -> None:
+    def _backward(self, batch: MicroBatch, states: Tensor, step: _Step) -> None:
         """Add the micro-batch's gradient to what there is, and tell its share of the loss and what its tokens show."""
         terms = self._objective.terms
-        reference_NT = None if self._reference is None else self._reference.log_probs(batch)
         keeps_entropy = any(term.needs_entropy for term in terms)
-        chosen, entropy = log_probs(self._policy, batch, temperature=self._temperature, keeps_entropy=keeps_entropy)
+        chosen, entropy = log_probs(self._policy, states, batch.targets, temperature=self._temperature, keeps_entropy=keeps_entropy)
         log_probs_NT, entropy_NT = batch.spread(chosen), batch.spread(entropy) if keeps_entropy else None
+        reference_NT = None if batch.reference is None else batch.reference.to(log_probs_NT)
         known = (batch.behaviour, batch.advantages, batch.mask)
         objective_NT = self._objective.loss.objective(log_probs_NT, *known)
         for term in terms:
@@ -260,7 +265,6 @@ class SingleLearner:
         loss = -(batch.weights * objective_NT).sum()
         loss.backward()
         self._optimizer.absorb()
-        batch.book(self._meter, Activity.TRAIN, flops=self._flops)
         step.losses.append(loss.detach())
         clipped_NT = self._objective.loss.clipped(log_probs_NT.detach(), *known)
         behaviour, clipped = (tensor[batch.mask].cpu() for tensor in (batch.behaviour, clipped_NT))

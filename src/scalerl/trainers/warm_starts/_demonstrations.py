@@ -24,7 +24,8 @@ from scalerl.records.cost import Activity
 from scalerl.tasks import Example, Noise, Split, Task
 from scalerl.trainers._log_probs import log_probs
 from scalerl.trainers._optimizer import MasterAdamW
-from scalerl.trainers._rows import Row, cut, pad
+from scalerl.trainers._passes import Books, Passes
+from scalerl.trainers._rows import Row
 from scalerl.trainers.warm_starts.demonstrations import Demonstrations
 
 _MICRO_BATCH_TOKENS = 1024
@@ -61,10 +62,18 @@ def imitate(settings: Demonstrations, policy: Policy, task: Task, *, seed: int, 
     messy = _Course("messy", settings.messy_steps, settings.messy_learning_rate, messy_noise)
     with meter.doing(Activity.WARM_START):
         optimizer = MasterAdamW(policy.module.named_parameters())
+        passes = Passes(
+            policy.hidden,
+            Books(meter, Activity.WARM_START, TrainingFlops.of(policy.flops)),
+            max_tokens=_MICRO_BATCH_TOKENS,
+            shares_prompts=False,
+            pad_id=policy.pad_id,
+            device=policy.device,
+        )
         for course in (full, messy):
             for step, texts in enumerate(_written(course, task, batch=settings.batch, seed=seed)):
                 rows = _rows(texts, encode_prompt=encode_prompt, encode=encode, end=policy.tokenizer.eos_token_id)
-                _backward(policy, rows, optimizer=optimizer, meter=meter)
+                _backward(passes, rows, policy=policy, optimizer=optimizer)
                 optimizer.update(course.learning_rate * (1.0 + math.cos(math.pi * step / course.steps)) / 2.0)
                 between()
 
@@ -103,11 +112,9 @@ def _rows(texts: Sequence[tuple[str, str]], *, encode_prompt: _Encode, encode: _
     return [Row.of(prompt, completion, weight=weight) for prompt, completion in pairs]
 
 
-def _backward(policy: Policy, rows: Sequence[Row], *, optimizer: MasterAdamW, meter: Meter) -> None:
-    for chunk in cut(rows, max_tokens=_MICRO_BATCH_TOKENS):
-        batch = pad(chunk, pad_id=policy.pad_id, device=policy.device)
-        chosen, _ = log_probs(policy, batch, temperature=1.0)
+def _backward(passes: Passes, rows: Sequence[Row], *, policy: Policy, optimizer: MasterAdamW) -> None:
+    for batch, states in passes.over(rows):
+        chosen, _ = log_probs(policy, states, batch.targets, temperature=1.0)
         loss = -(batch.weights * batch.spread(chosen)).sum()
         loss.backward()
         optimizer.absorb()
-        batch.book(meter, Activity.WARM_START, flops=TrainingFlops.of(policy.flops))
