@@ -30,7 +30,7 @@ def build(meter):
     """The embedded loop on a policy; what is not said is the default of these tests."""
 
     def build(policy, *, control=None, completion_tokens=12, seed=0, **settings):
-        engine = Embedded(**{"slots": 16} | settings)
+        engine = Embedded(**{"slots": 16, "drift": {"rows": 0}} | settings)
         return engine.build(policy, control=control or Truncation(), completion_tokens=completion_tokens, seed=seed, meter=meter)
 
     return build

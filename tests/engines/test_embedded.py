@@ -10,9 +10,9 @@ from scalerl.accounting.meter import Meter
 from scalerl.core.clock import ManualClock
 from scalerl.core.errors import ScalerlError, UsageError
 from scalerl.core.random import stream_key, uniform
+from scalerl.engines._body import CachedBody
 from scalerl.engines._sampling import sample
 from scalerl.engines.embedded import Embedded
-from scalerl.engines.vllm import Vllm
 from scalerl.objective.length_controls.truncation import Truncation
 from scalerl.records.cost import Activity
 from tests.engines.tiny import RAGGED, assert_log_probs, full_log_probs, ragged_requests, request, run, tiny_policy
@@ -163,14 +163,14 @@ def test_an_evaluation_leaves_requests_in_flight_alone_and_draws_from_its_own_st
 
 def test_the_probe_is_booked_with_its_seconds_flops_and_tokens_in_one_place(build, policy, meter):
     loop = build(policy)
-    forward = type(policy).hidden
+    forward = CachedBody.forward
 
     def slow(self, *arguments, **named):
         meter.clock.advance(2.0)
         return forward(self, *arguments, **named)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(policy), "hidden", slow)
+        patch.setattr(CachedBody, "forward", slow)
         loop.score([((3, 4), (5, 6, 7)), ((3,), (5, 6))])
     (cost,) = meter.collect()
     assert (cost.activity, cost.detail, cost.seconds, cost.tokens) == (Activity.PUSH, "probe", 4.0, 5)
@@ -200,11 +200,9 @@ def test_a_long_completion_outgrows_the_cache_many_times(build, policy):
     assert_log_probs(policy, [group])
 
 
-def test_an_engine_refuses_what_it_cannot_do(build, policy, meter):
+def test_an_engine_refuses_what_it_cannot_do(build, policy):
     with pytest.raises(UsageError, match="2 slots cannot hold a group of 4"):
         build(policy, slots=2).submit([request(policy, 0, "1:")])
-    with pytest.raises(UsageError, match="does not run yet; choose 'embedded'"):
-        Vllm().build(policy, control=Truncation(), completion_tokens=4, seed=0, meter=meter)
     longest = build(tiny_policy(max_tokens=16), completion_tokens=12)
     longest.submit([request(policy, 0, "1+2:")])
     with pytest.raises(UsageError, match="a prompt of 5 tokens and a completion of 12 exceed the 16 of the model"):

@@ -13,6 +13,7 @@ from pydantic import Field
 from scalerl.accounting.meter import Meter
 from scalerl.core.components import Component
 from scalerl.objective.length_controls import LengthControl
+from scalerl.records.push import Push
 from scalerl.records.roles import Request
 from scalerl.records.rollout import Group
 
@@ -33,6 +34,11 @@ class DecodeLoop(Protocol):
     @property
     def version(self) -> int:
         """The weights in use."""
+        ...
+
+    @property
+    def last_push(self) -> Push:
+        """What the latest `take_weights` met; how long it took is for its caller to measure."""
         ...
 
     @property
@@ -60,6 +66,14 @@ class DecodeLoop(Protocol):
         """
         ...
 
+    def begin_evaluation(self, requests: Sequence[Request]) -> None:
+        """Begin to sample `requests`, one or more, with the weights in use now, which later pushes do not change; one at a time."""
+        ...
+
+    def step_evaluation(self) -> list[Group]:
+        """Sample one token for every row of the evaluation, and return the groups that finished, until all of them have."""
+        ...
+
     def evaluate(self, requests: Sequence[Request], *, between: Callable[[], None]) -> list[Group]:
         """All groups of `requests` under the weights in use; requests in flight stand still. Calls `between` after each step."""
         ...
@@ -81,7 +95,16 @@ class Engine(Component, family="engines"):
     """Completions decoded at once."""
 
     @abstractmethod
-    def build(self, policy: Policy, *, control: LengthControl, completion_tokens: int, seed: int, meter: Meter) -> DecodeLoop:
+    def build(
+        self,
+        policy: Policy,
+        *,
+        control: LengthControl,
+        completion_tokens: int,
+        seed: int,
+        meter: Meter,
+        prompt_tokens: int | None = None,
+    ) -> DecodeLoop:
         """The engine at work on `policy`, whose weights it takes as version 0 until told otherwise.
 
         Args:
@@ -89,4 +112,5 @@ class Engine(Component, family="engines"):
             completion_tokens: largest completion, inserted tokens included.
             seed: of the run; a draw depends on it, the prompt, the epoch, the completion and the position alone.
             meter: books the work.
+            prompt_tokens: largest prompt; without it prompts may be as long as the model has positions for.
         """

@@ -1,6 +1,6 @@
-"""Forward passes of the unchanged Hugging Face body over rows of a cache, each booked to the last FLOP.
+"""Forward passes over rows of a cache, each booked to the last FLOP.
 
-Shapes: N rows or sequences, W new tokens of each, K longest context, H hidden size, V vocabulary.
+Shapes: N rows or sequences, W new tokens of each, T tokens of a pass, H hidden size, V vocabulary.
 """
 
 from __future__ import annotations
@@ -9,16 +9,14 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from scalerl.accounting.flops import causal_pairs
 from scalerl.accounting.meter import Meter
-from scalerl.engines._cache import RowCache
+from scalerl.engines._blocks import Block, Ints, more_blocks, passes, whole_blocks
+from scalerl.engines._decoder import Decoder
+from scalerl.engines._module import ModuleRows
 from scalerl.models._policy import Policy
 from scalerl.records.cost import Activity
-
-Ints = NDArray[np.int64]
 
 
 class CachedBody:
@@ -26,66 +24,63 @@ class CachedBody:
 
     def __init__(self, policy: Policy, *, num_rows: int, meter: Meter, detail: str = "") -> None:
         self.policy = policy
-        self._cache = RowCache(num_rows, device=policy.device)
+        self._rows = (Decoder if Decoder.runs(policy) else ModuleRows)(policy, num_rows=num_rows)
         self._meter = meter
         self._detail = detail
         self._flops = policy.flops
+        self._is_frozen = False
 
+    def freeze(self) -> None:
+        """From now on compute with the weights in use, whatever is loaded into the policy: with a copy of them."""
+        if not self._is_frozen:
+            self.policy, self._is_frozen = self.policy.copied(), True
+            self._rows.use(self.policy)
+
+    @torch.inference_mode()
+    def forward(self, blocks: Sequence[Block], *, activity: Activity) -> Tensor:
+        """(T, H) hidden states of all tokens of `blocks`, one after the other."""
+        hidden, pairs_done = zip(*(self._rows.forward(some) for some in passes(blocks)), strict=True)
+        num_tokens = sum(block.ids.size for block in blocks)
+        num_pairs = sum(block.num_pairs for block in blocks)
+        useful = self._flops.forward(num_tokens=num_tokens, num_pairs=num_pairs, num_logits=0)
+        overhead = self._flops.forward(num_tokens=0, num_pairs=sum(pairs_done) - num_pairs, num_logits=0)
+        self._meter.count(activity, flops=useful, overhead_flops=overhead, detail=self._detail)
+        return hidden[0] if len(hidden) == 1 else torch.cat(hidden)
+
+    @torch.inference_mode()
     def whole(self, sequences: Sequence[Sequence[int] | Ints], *, rows: Ints, sequence_of_row: Ints, activity: Activity) -> Tensor:
         """(N, H) hidden states at the last token of N sequences, whose keys are copied to (R,) `rows`.
 
         A prompt is computed once, however many completions go on from it: `sequence_of_row[i]` is the sequence of `rows[i]`.
         """
-        lengths = np.array([len(sequence) for sequence in sequences])
-        num, width = len(sequences), int(lengths.max())
-        ids = np.full((num, width), self.policy.pad_id)
-        ids[np.arange(width) < lengths[:, None]] = np.concatenate(sequences)
-        self._cache.prefill(self._to_device(rows), sequences=self._to_device(sequence_of_row), length=width)
-        hidden = self._forward(self._to_device(ids), torch.arange(width, device=self.policy.device)[None], context=width)
-        self._book(activity, num_tokens=int(lengths.sum()), num_pairs=int(causal_pairs(lengths).sum()), shape=(num, width, width))
-        return hidden[torch.arange(num, device=hidden.device), self._to_device(lengths - 1)]
+        blocks, last = whole_blocks(sequences, rows=rows, sequence_of_row=sequence_of_row)
+        return self.forward(blocks, activity=activity)[self._to_device(last)]
 
-    def extend(self, rows: slice | Ints, ids: Ints, *, starts: Ints, num_new: Ints, activity: Activity) -> Tensor:
+    @torch.inference_mode()
+    def extend(self, rows: Ints, ids: Ints, *, starts: Ints, num_new: Ints, activity: Activity) -> Tensor:
         """(N, W, H) hidden states of (N, W) `ids` that follow the first (N,) `starts` tokens of N rows.
 
-        Only the first (N,) `num_new` ids of a row count; what comes after them fills up and must be overwritten before it is
-        attended to.
+        Only the first (N,) `num_new` ids of a row are computed; the states of the others are zeros.
         """
+        blocks = more_blocks(ids, rows=rows, starts=starts, num_new=num_new)
+        computed = self.forward([block for _, block in blocks], activity=activity)
         num, width = ids.shape
-        ends = starts + num_new
-        context = int(starts.max()) + width
-        index = torch.arange(num, device=self.policy.device) if isinstance(rows, slice) else self._to_device(rows)
-        positions = self._to_device(starts[:, None] + np.arange(width))
-        self._cache.extend(rows if isinstance(rows, slice) else index, row_index=index[:, None], positions=positions, length=context)
-        hidden = self._forward(self._to_device(ids), positions, context=context)
-        num_pairs = int(causal_pairs(ends, start=starts).sum())
-        self._book(activity, num_tokens=int(num_new.sum()), num_pairs=num_pairs, shape=(num, width, context))
-        return hidden
+        places = np.concatenate([(chosen[:, None] * width + np.arange(block.ids.shape[1])).ravel() for chosen, block in blocks])
+        hidden = computed.new_zeros(num * width, computed.shape[-1])
+        hidden[self._to_device(places)] = computed
+        return hidden.unflatten(0, (num, width))
 
+    @torch.inference_mode()
     def logits(self, hidden: Tensor, *, activity: Activity) -> Tensor:
         """(N, V) fp32 logits of (N, H) hidden states."""
         flops = self._flops.forward(num_tokens=0, num_pairs=0, num_logits=len(hidden))
         self._meter.count(activity, flops=flops, detail=self._detail)
         return self.policy.logits(hidden)
 
+    @torch.inference_mode()
     def move(self, *, source: Ints, target: Ints, length: int) -> None:
         """Copy the first `length` cached tokens of the `source` rows over the `target` rows."""
-        self._cache.move(self._to_device(source), self._to_device(target), length=length)
-
-    def _forward(self, ids: Tensor, positions: Tensor, *, context: int) -> Tensor:
-        """(N, W, H) hidden states; every token attends to the positions up to its own, which are cached or computed now."""
-        keys = torch.arange(context, device=ids.device)
-        # Added to the scores: the one form of mask that all attention implementations of transformers take.
-        mask = torch.zeros(positions.shape[0], 1, positions.shape[1], context, dtype=self.policy.module.dtype, device=ids.device)
-        mask.masked_fill_(keys > positions[:, None, :, None], torch.finfo(mask.dtype).min)
-        return self.policy.hidden(ids, attention_mask=mask, position_ids=positions, cache=self._cache, use_cache=True)
-
-    def _book(self, activity: Activity, *, num_tokens: int, num_pairs: int, shape: tuple[int, int, int]) -> None:
-        """Book a pass that computed (N, W, K) `shape` for the sake of so many tokens and (token, key) pairs."""
-        num, width, context = shape
-        useful = self._flops.forward(num_tokens=num_tokens, num_pairs=num_pairs, num_logits=0)
-        done = self._flops.forward(num_tokens=num * width, num_pairs=num * width * context, num_logits=0)
-        self._meter.count(activity, flops=useful, overhead_flops=done - useful, detail=self._detail)
+        self._rows.move(source=source, target=target, length=length)
 
     def _to_device(self, array: Ints) -> Tensor:
         return torch.from_numpy(array).to(self.policy.device)

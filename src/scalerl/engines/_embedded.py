@@ -14,29 +14,44 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from torch import Tensor
 
 from scalerl.accounting.meter import Meter
 from scalerl.core.errors import UsageError
-from scalerl.engines import Engine, TokenIds
+from scalerl.engines import TokenIds
+from scalerl.engines._drift import DriftProbe
 from scalerl.engines._flight import Decoding, Flight
 from scalerl.engines._insertion import Insertion
+from scalerl.engines._requests import check_requests
 from scalerl.engines._scoring import score
+from scalerl.engines.embedded import Embedded
 from scalerl.models._policy import Policy
 from scalerl.objective.length_controls import LengthControl
 from scalerl.records.cost import Activity
+from scalerl.records.push import Push
 from scalerl.records.roles import Request
 from scalerl.records.rollout import Group
+
+
+@dataclass(frozen=True, slots=True)
+class _Evaluation:
+    """Held-out requests, and the weights that sample them."""
+
+    flight: Flight
+    queue: deque[Request]
+    version: int
 
 
 class EmbeddedLoop:
     """`DecodeLoop` on a policy that nobody else uses."""
 
     def __init__(
-        self, settings: Engine, policy: Policy, *, control: LengthControl, completion_tokens: int, seed: int, meter: Meter
+        self, settings: Embedded, policy: Policy, *, control: LengthControl, completion_tokens: int, seed: int, meter: Meter
     ) -> None:
         _check_attention(policy)
         policy.cache_head()
@@ -51,13 +66,21 @@ class EmbeddedLoop:
             slots=settings.slots,
         )
         self._flight = Flight(policy, self._decoding, purpose="sample", activity=Activity.GENERATE, meter=meter)
+        self._evaluation: _Evaluation | None = None
+        self._drift = None if settings.kv == "drain" else DriftProbe(policy, settings.drift, self._decoding, kv=settings.kv, meter=meter)
         self._queue: deque[Request] = deque()
         self._version = 0
+        self._last_push = Push()
 
     @property
     def version(self) -> int:
         """The weights in use."""
         return self._version
+
+    @property
+    def last_push(self) -> Push:
+        """What the latest `take_weights` met."""
+        return self._last_push
 
     @property
     def num_in_flight(self) -> int:
@@ -81,11 +104,18 @@ class EmbeddedLoop:
     def step(self) -> list[Group]:
         """One token for every row; the tokens booked are the sampled ones."""
         with self._meter.doing(Activity.GENERATE):
-            return self._flight.step(self._queue, version=self._version)
+            finished = self._flight.step(self._queue, version=self._version)
+        if self._drift is not None:
+            self._drift.take_leave(finished)
+        return finished
 
     def take_weights(self, version: int, tensors: Mapping[str, Tensor], *, between: Callable[[], None]) -> list[Group]:
         """Switch to the weights `tensors`; returns what `drain` finishes first."""
+        drift = None if self._drift is None else self._drift.measure(self._flight.traces(), version=self._version)
+        self._last_push = replace(self._flight.met(), drift=drift)
         finished = self._drain(between) if self._kv == "drain" else []
+        if self._evaluation is not None:
+            self._evaluation.flight.freeze()
         self._policy.load_tensors(tensors)
         self._version = version
         if self._kv == "reprefill":
@@ -93,18 +123,33 @@ class EmbeddedLoop:
                 self._flight.refresh()
         return finished
 
-    def evaluate(self, requests: Sequence[Request], *, between: Callable[[], None]) -> list[Group]:
-        """All groups of `requests`, in their order.
+    def begin_evaluation(self, requests: Sequence[Request]) -> None:
+        """Freeze the weights in use for `requests`; they are copied if others come before the last of them has ended.
 
         Draws come from a stream of their own, keyed by prompt and epoch: two evaluations with the same epochs have common random
         numbers, whatever the weights; two with other epochs have independent errors.
         """
+        assert self._evaluation is None, "one evaluation at a time"
         self._check_requests(requests)
         flight = Flight(self._policy, self._decoding, purpose="evaluate", activity=Activity.EVALUATE, meter=self._meter)
-        queue, finished = deque(requests), dict[int, Group]()
-        while queue or flight.num_groups:
-            with self._meter.doing(Activity.EVALUATE):
-                finished.update((group.id, group) for group in flight.step(queue, version=self._version))
+        self._evaluation = _Evaluation(flight, deque(requests), self._version)
+
+    def step_evaluation(self) -> list[Group]:
+        """One token for every row of the evaluation; the groups that this finished."""
+        running = self._evaluation
+        assert running is not None, "an evaluation was begun"
+        with self._meter.doing(Activity.EVALUATE):
+            finished = running.flight.step(running.queue, version=running.version)
+        if not running.queue and not running.flight.num_groups:
+            self._evaluation = None
+        return finished
+
+    def evaluate(self, requests: Sequence[Request], *, between: Callable[[], None]) -> list[Group]:
+        """All groups of `requests`, in their order."""
+        self.begin_evaluation(requests)
+        finished: dict[int, Group] = {}
+        while self._evaluation is not None:
+            finished.update((group.id, group) for group in self.step_evaluation())
             between()
         return [finished[request.group] for request in requests]
 
@@ -122,23 +167,7 @@ class EmbeddedLoop:
         return finished
 
     def _check_requests(self, requests: Sequence[Request]) -> None:
-        num_positions = getattr(self._policy.config, "max_position_embeddings", None)
-        completion_tokens = self._decoding.completion_tokens
-        for request in requests:
-            prompt_tokens = len(request.prompt.token_ids)
-            assert prompt_tokens, "a prompt has tokens"
-            if num_positions is not None and prompt_tokens + completion_tokens > num_positions:
-                raise UsageError(
-                    f"a prompt of {prompt_tokens} tokens and a completion of {completion_tokens} exceed the {num_positions} of the model",
-                    where="length",
-                    remedy="lower length.completion_tokens or length.prompt_tokens, or choose a model of longer sequences",
-                )
-            if request.num_completions > self._decoding.slots:
-                raise UsageError(
-                    f"{self._decoding.slots} slots cannot hold a group of {request.num_completions} completions",
-                    where="engine.slots",
-                    remedy="raise it to batch.group at least",
-                )
+        check_requests(requests, self._decoding, max_tokens=getattr(self._policy.config, "max_position_embeddings", None))
 
 
 def _check_attention(policy: Policy) -> None:

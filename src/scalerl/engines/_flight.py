@@ -15,8 +15,8 @@ Booked tokens are the sampled ones (no prompts, nothing inserted), and those com
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,15 +26,24 @@ from numpy.typing import NDArray
 from scalerl.accounting.meter import Meter
 from scalerl.core.errors import ScalerlError
 from scalerl.core.random import stream_key, uniform
-from scalerl.engines._body import CachedBody, Ints
+from scalerl.engines._blocks import Block, Ints, More, more_blocks, whole_blocks
+from scalerl.engines._body import CachedBody
 from scalerl.engines._insertion import Insertion
 from scalerl.engines._sampling import sample
 from scalerl.models._policy import Policy
 from scalerl.records.cost import Activity
+from scalerl.records.push import Push
 from scalerl.records.roles import Request
-from scalerl.records.rollout import Completion, Group
+from scalerl.records.rollout import Completion, Group, Prompt
 
 Bools = NDArray[np.bool_]
+
+LOGITS_AT_ONCE = 2**22
+"""So that a large vocabulary is never held for all rows at once."""
+_DRAWN_AT_ONCE = 16
+"""A call of the generator takes 100 us for any number of draws up to some hundreds."""
+_READS_PER_MOVE = 4
+"""Moving a row reads and writes it twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +59,27 @@ class Decoding:
     """Rows decoded at once."""
 
 
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A completion as far as it has come."""
+
+    group: int
+    prompt: Prompt
+    epoch: int
+    completion: Completion
+    is_done: bool
+
+    @property
+    def name(self) -> tuple[int, int]:
+        """The group, and which of its completions this is."""
+        return self.group, self.completion.index
+
+    @property
+    def num_cached(self) -> int:
+        """Tokens that its cache holds: all but the last."""
+        return len(self.prompt.token_ids) + self.completion.token_ids.size - 1
+
+
 @dataclass(slots=True, eq=False)
 class _Open:
     """A group of which not all completions are done."""
@@ -61,6 +91,14 @@ class _Open:
     def is_complete(self) -> bool:
         return len(self.done) == self.request.num_completions
 
+    def group(self) -> Group:
+        request = self.request
+        completions = tuple(self.done[index] for index in range(request.num_completions))
+        return Group(id=request.group, prompt=request.prompt, epoch=request.epoch, completions=completions)
+
+    def trace(self, completion: Completion, *, is_done: bool) -> Trace:
+        return Trace(self.request.group, self.request.prompt, self.request.epoch, completion, is_done=is_done)
+
 
 class Flight:
     """The rows of one purpose: training (`sample`, booked as generation) or evaluation (`evaluate`)."""
@@ -71,10 +109,10 @@ class Flight:
         self._activity = activity
         self._meter = meter
         self._body = CachedBody(policy, num_rows=decoding.slots, meter=meter)
-        self._tokenizer = policy.tokenizer
-        self._stop_ids = np.array(sorted(policy.stop_ids), dtype=np.int64)
+        self._is_stop = np.isin(np.arange(policy.config.vocab_size), list(policy.stop_ids))
         self._open: dict[int, _Open] = {}
         self._num_rows = 0
+        self._read_in_vain = 0
         self._rows = np.zeros(decoding.slots, dtype=_row_type(decoding.completion_tokens))
 
     @property
@@ -82,33 +120,29 @@ class Flight:
         """Groups that are not finished."""
         return len(self._open)
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def step(self, queue: deque[Request], *, version: int) -> list[Group]:
         """Admit from `queue`, sample one token for every row, and return the groups that this finished, oldest first."""
         num_old = self._num_rows
         admitted = self._admit(queue)
-        logits = []
-        if num_old:
-            logits.append(self._decode(num_old))
-        if admitted:
-            logits.append(self._prefill(admitted, first_row=num_old))
-        if not logits:
+        if not self._num_rows:
             return []
-        self._append(torch.cat(logits), version=version)
-        return self._retire()
+        self._append(*self._predict(num_old, admitted), version=version)
+        finished = self._retire()
+        self._put_in_order()
+        return finished
 
-    @torch.no_grad()
+    def freeze(self) -> None:
+        """From now on decode with the weights in use, whatever is loaded into the policy."""
+        self._body.freeze()
+
+    @torch.inference_mode()
     def refresh(self) -> None:
         """Compute the keys of every row anew, all its tokens but the last; booked as re-prefill, not as generation."""
-        rows = self._rows[: self._num_rows]
-        if not len(rows):
-            return
-        sequences = [
-            np.concatenate((row["owner"].request.prompt.token_ids, row["ids"][: row["num_tokens"] - 1])).astype(np.int64) for row in rows
-        ]
-        everyone = np.arange(len(rows))
-        self._body.whole(sequences, rows=everyone, sequence_of_row=everyone, activity=Activity.REPREFILL)
-        self._meter.count(Activity.REPREFILL, tokens=sum(map(len, sequences)))
+        if self._num_rows:
+            blocks = self._reprefill()
+            self._body.forward(blocks, activity=Activity.REPREFILL)
+            self._meter.count(Activity.REPREFILL, tokens=sum(block.ids.size for block in blocks))
 
     def cancel(self, groups: Collection[int]) -> None:
         """Drop the rows of `groups`, unknown ones excepted."""
@@ -116,6 +150,34 @@ class Flight:
             self._open.pop(group, None)
         owners = self._rows["owner"][: self._num_rows]
         self._remove(np.array([owner.request.group not in self._open for owner in owners], dtype=np.bool_))
+
+    def met(self) -> Push:
+        """What a push meets now."""
+        rows = self._rows[: self._num_rows]
+        blocks = self._reprefill()
+        return Push(
+            num_rows=len(rows),
+            prompt_tokens=int(rows["prompt_tokens"].sum()),
+            generated_tokens=int((rows["num_tokens"] - 1).sum()),
+            reprefill_tokens=sum(block.ids.size for block in blocks),
+            reprefill_pairs=sum(block.num_pairs for block in blocks),
+        )
+
+    def traces(self) -> Iterator[Trace]:
+        """The completions of all groups in flight as far as they have come, those that have ended included."""
+        for owner in self._open.values():
+            yield from (owner.trace(completion, is_done=True) for completion in owner.done.values())
+        for row in self._rows[: self._num_rows]:
+            yield row["owner"].trace(_completion(row), is_done=False)
+
+    def _reprefill(self) -> list[Block]:
+        """What computes every cache anew: each prompt once for its group, and what follows it in every row but the last token."""
+        rows, index = self._rows[: self._num_rows], np.arange(self._num_rows)
+        _, first, group_of_row = np.unique([owner.request.group for owner in rows["owner"]], return_index=True, return_inverse=True)
+        prompts = [owner.request.prompt.token_ids for owner in rows["owner"][first]]
+        wholes, _ = whole_blocks(prompts, rows=index, sequence_of_row=group_of_row)
+        later = more_blocks(rows["ids"], rows=index, starts=rows["prompt_tokens"], num_new=rows["num_tokens"] - 1)
+        return [*wholes, *(block for _, block in later)]
 
     def _admit(self, queue: deque[Request]) -> list[Request]:
         """Give rows to the first requests of `queue`, in order, as long as whole groups fit."""
@@ -131,6 +193,7 @@ class Flight:
             new["key"] = self._key(self._purpose, request)
             new["prompt_tokens"] = len(request.prompt.token_ids)
             new["num_tokens"] = 0
+            new["drawn"] = -1
             new["ended_thinking"] = False
             new["limit"] = self._decoding.completion_tokens
             if self._decoding.insertion is not None:
@@ -143,36 +206,37 @@ class Flight:
     def _key(self, purpose: str, request: Request) -> tuple[int, int]:
         return stream_key(self._decoding.seed, purpose, request.prompt.id, request.epoch)
 
-    def _prefill(self, requests: list[Request], *, first_row: int) -> torch.Tensor:
-        """(R, V) logits for the first token of every row of `requests`: each prompt is computed once."""
-        prompts = [request.prompt.token_ids for request in requests]
-        owner = np.repeat(np.arange(len(requests)), [request.num_completions for request in requests])
-        rows = first_row + np.arange(len(owner))
-        hidden = self._body.whole(prompts, rows=rows, sequence_of_row=owner, activity=self._activity)
-        return self._body.logits(hidden, activity=self._activity)[torch.from_numpy(owner).to(hidden.device)]
+    def _predict(self, num_old: int, admitted: list[Request]) -> tuple[torch.Tensor, Ints]:
+        """(S, H) hidden states that predict the next token, and (R,) which of them each row goes by.
 
-    def _decode(self, num_rows: int) -> torch.Tensor:
-        """(R, V) logits after the last token of the first `num_rows` rows."""
-        rows = self._rows[:num_rows]
-        last = rows["ids"][np.arange(num_rows), rows["num_tokens"] - 1]
-        starts = rows["prompt_tokens"] + rows["num_tokens"] - 1
-        hidden = self._body.extend(slice(0, num_rows), last[:, None], starts=starts, num_new=np.ones_like(starts), activity=self._activity)
-        return self._body.logits(hidden[:, 0], activity=self._activity)
+        One pass: the last tokens of the first `num_old` rows, and the prompts of `admitted`, each once for its group.
+        """
+        blocks: list[Block] = []
+        if num_old:
+            rows = self._rows[:num_old]
+            last = rows["ids"][np.arange(num_old), rows["num_tokens"] - 1]
+            blocks.append(More(last[:, None], slice(0, num_old), rows["prompt_tokens"] + rows["num_tokens"] - 1))
+        if not admitted:
+            return self._body.forward(blocks, activity=self._activity), np.arange(num_old)
+        group_of_row = np.repeat(np.arange(len(admitted)), [request.num_completions for request in admitted])
+        prompts = [request.prompt.token_ids for request in admitted]
+        wholes, last_of_prompt = whole_blocks(prompts, rows=np.arange(num_old, self._num_rows), sequence_of_row=group_of_row)
+        hidden = self._body.forward([*blocks, *wholes], activity=self._activity)
+        predictors = np.concatenate((np.arange(num_old), num_old + last_of_prompt))
+        return hidden[torch.from_numpy(predictors).to(hidden.device)], np.concatenate((np.arange(num_old), num_old + group_of_row))
 
-    def _append(self, logits: torch.Tensor, *, version: int) -> None:
+    def _append(self, hidden: torch.Tensor, predictor_of_row: Ints, *, version: int) -> None:
         """Sample a token for every row, and interrupt the completions whose time is up."""
         rows = self._rows[: self._num_rows]
         at = np.arange(len(rows)), rows["num_tokens"].copy()
-        draws = uniform((rows["key"][:, 0], rows["key"][:, 1]), rows["completion"], rows["num_tokens"])
-        ids, log_probs = sample(logits, torch.from_numpy(draws).to(logits.device), temperature=self._decoding.temperature)
-        rows["ids"][at] = ids.cpu().numpy()
-        rows["log_probs"][at] = log_probs.cpu().numpy()
+        draws = _draws(rows)
+        rows["ids"][at], rows["log_probs"][at] = self._sample(hidden, predictor_of_row, draws)
         if not np.isfinite(rows["log_probs"][at]).all():
             raise ScalerlError(f"version {version} has logits that are not finite", where="engine", remedy="lower the learning rate")
         rows["trainable"][at] = True
         rows["version"][at] = version
         rows["num_tokens"] += 1
-        rows["stopped"] = np.isin(rows["ids"][at], self._stop_ids)
+        rows["stopped"] = self._is_stop[rows["ids"][at]]
         self._meter.count(self._activity, tokens=len(rows))
         if self._decoding.insertion is not None:
             rows["ended_thinking"] |= _end_with(rows, self._decoding.insertion.thinking_end)
@@ -180,14 +244,28 @@ class Flight:
             if due.any():
                 self._interrupt(np.flatnonzero(due), self._decoding.insertion, version=version)
 
+    def _sample(self, hidden: torch.Tensor, predictor_of_row: Ints, draws: NDArray[np.float64]) -> tuple[Ints, NDArray[np.float32]]:
+        """(R,) tokens and their log-probs; never more logits at once than `LOGITS_AT_ONCE`."""
+        ids, log_probs = [], []
+        at_once = max(1, LOGITS_AT_ONCE // int(self._body.policy.config.vocab_size))
+        for first in range(0, len(hidden), at_once):
+            logits = self._body.logits(hidden[first : first + at_once], activity=self._activity)
+            begin, end = np.searchsorted(predictor_of_row, (first, first + at_once))
+            predictors = torch.from_numpy(predictor_of_row[begin:end] - first).to(hidden.device)
+            if end - begin != len(logits):
+                logits = logits[predictors]
+            tokens, scores = sample(logits, torch.from_numpy(draws[begin:end]).to(hidden.device), temperature=self._decoding.temperature)
+            ids.append(tokens.cpu().numpy())
+            log_probs.append(scores.cpu().numpy())
+        return np.concatenate(ids), np.concatenate(log_probs)
+
     def _interrupt(self, due: Ints, insertion: Insertion, *, version: int) -> None:
         """Append the phrase to the rows `due`; the keys of all but its last token are computed here, as for a sampled token."""
         phrase, rows = insertion.token_ids, self._rows[due]
         first = rows["num_tokens"]  # a copy: `due` lists rows
-        starts = rows["prompt_tokens"] + first - 1
         last = rows["ids"][np.arange(len(due)), first - 1]
         fed = np.concatenate((last[:, None], np.broadcast_to(phrase[:-1], (len(due), len(phrase) - 1))), axis=1)
-        self._body.extend(due, fed, starts=starts, num_new=np.full_like(starts, len(phrase)), activity=self._activity)
+        self._body.forward([More(fed, due, rows["prompt_tokens"] + first - 1)], activity=self._activity)
         places = due[:, None], first[:, None] + np.arange(len(phrase))
         self._rows["ids"][places] = phrase
         self._rows["log_probs"][places] = 0.0
@@ -203,37 +281,37 @@ class Flight:
         if not done.any():
             return []
         for row in rows[done]:
-            row["owner"].done[int(row["completion"])] = _completion(row)
+            text = self._body.policy.decode(row["ids"][: row["num_tokens"]].tolist())
+            row["owner"].done[int(row["completion"])] = _completion(row, text=text)
         self._remove(done)
         complete = [owner for owner in self._open.values() if owner.is_complete]
         for owner in complete:
             del self._open[owner.request.group]
-        return [self._group(owner) for owner in complete]
+        return [owner.group() for owner in complete]
 
     def _remove(self, gone: Bools) -> None:
         """Take out the rows marked in (n,) `gone`: the last rows that stay move to their places."""
         num_left = len(gone) - int(np.count_nonzero(gone))
-        target = np.flatnonzero(gone[:num_left])
-        source = num_left + np.flatnonzero(~gone[num_left:])
-        if len(source):
-            moved = self._rows[source]
-            self._rows[target] = moved
-            length = int((moved["prompt_tokens"] + moved["num_tokens"] - 1).max())
-            self._body.move(source=source, target=target, length=length)
+        self._move(source=num_left + np.flatnonzero(~gone[num_left:]), target=np.flatnonzero(gone[:num_left]))
         self._rows["owner"][num_left : len(gone)] = None
         self._num_rows = num_left
 
-    def _group(self, owner: _Open) -> Group:
-        """The finished group, with its completions as text."""
-        request = owner.request
-        completions = [owner.done[index] for index in range(request.num_completions)]
-        texts = self._tokenizer.batch_decode([completion.token_ids.tolist() for completion in completions], skip_special_tokens=True)
-        return Group(
-            id=request.group,
-            prompt=request.prompt,
-            epoch=request.epoch,
-            completions=tuple(replace(completion, text=text) for completion, text in zip(completions, texts, strict=True)),
-        )
+    def _move(self, *, source: Ints, target: Ints) -> None:
+        """Let the rows `source` take the places `target`."""
+        if len(source):
+            moved = self._rows[source]
+            self._rows[target] = moved
+            self._body.move(source=source, target=target, length=int(_num_cached(moved).max()))
+
+    def _put_in_order(self) -> None:
+        """Put long rows first, as soon as what their disorder makes attention read in vain has cost as much as moving them will."""
+        lengths = _num_cached(self._rows[: self._num_rows])
+        self._read_in_vain += int((np.maximum.accumulate(lengths[::-1])[::-1] - lengths).sum())
+        if self._read_in_vain > _READS_PER_MOVE * lengths.sum():
+            self._read_in_vain = 0
+            order = np.argsort(-lengths, kind="stable")
+            target = np.flatnonzero(order != np.arange(len(order)))
+            self._move(source=order[target], target=target)
 
 
 def _row_type(completion_tokens: int) -> np.dtype[Any]:
@@ -243,6 +321,8 @@ def _row_type(completion_tokens: int) -> np.dtype[Any]:
             ("owner", object),
             ("completion", np.int64),
             ("key", np.uint64, 2),
+            ("draws", np.float64, _DRAWN_AT_ONCE),
+            ("drawn", np.int64),  # which stretch of positions the draws are for
             ("prompt_tokens", np.int64),
             ("num_tokens", np.int64),
             ("limit", np.int64),  # tokens at which it ends, stopped or not
@@ -257,6 +337,25 @@ def _row_type(completion_tokens: int) -> np.dtype[Any]:
     )
 
 
+def _num_cached(rows: NDArray[Any]) -> Ints:
+    """(N,) tokens whose keys the cache of each row holds."""
+    lengths: Ints = rows["prompt_tokens"] + rows["num_tokens"] - 1
+    return lengths
+
+
+def _draws(rows: NDArray[Any]) -> NDArray[np.float64]:
+    """(N,) uniform numbers for the next token of N `rows`, drawn for a stretch of positions at once."""
+    stretch, place = np.divmod(rows["num_tokens"], _DRAWN_AT_ONCE)
+    due = np.flatnonzero(rows["drawn"] != stretch)
+    if len(due):
+        new = rows[due]
+        positions = stretch[due, None] * _DRAWN_AT_ONCE + np.arange(_DRAWN_AT_ONCE)
+        rows["draws"][due] = uniform((new["key"][:, :1], new["key"][:, 1:]), new["completion"][:, None], positions)
+        rows["drawn"][due] = stretch[due]
+    draws: NDArray[np.float64] = rows["draws"][np.arange(len(rows)), place]
+    return draws
+
+
 def _end_with(rows: NDArray[Any], token_ids: Ints) -> Bools:
     """(N,) which of N `rows` have the (n,) `token_ids` as their latest tokens; none for n = 0."""
     if not len(token_ids):
@@ -267,8 +366,8 @@ def _end_with(rows: NDArray[Any], token_ids: Ints) -> Bools:
     return is_end
 
 
-def _completion(row: np.void) -> Completion:
-    """What a row has become; its text comes when the group is complete."""
+def _completion(row: np.void, *, text: str = "") -> Completion:
+    """What a row has become."""
     num = int(row["num_tokens"])
     return Completion(
         index=int(row["completion"]),
@@ -277,6 +376,7 @@ def _completion(row: np.void) -> Completion:
         trainable=row["trainable"][:num].copy(),
         version_runs=_runs(row["version"][:num]),
         finished=bool(row["stopped"]),
+        text=text,
     )
 
 

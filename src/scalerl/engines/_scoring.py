@@ -45,7 +45,7 @@ def _scored(policy: Policy, probe: Sequence[tuple[TokenIds, TokenIds]], *, tempe
     hidden = body.whole(prompts, rows=everyone, sequence_of_row=everyone, activity=Activity.PUSH)[:, None]
     if ids.shape[1] > 1:
         starts = np.array([len(prompt) for prompt in prompts])
-        later = body.extend(slice(0, len(probe)), ids[:, :-1], starts=starts, num_new=num_tokens - 1, activity=Activity.PUSH)
+        later = body.extend(everyone, ids[:, :-1], starts=starts, num_new=num_tokens - 1, activity=Activity.PUSH)
         hidden = torch.cat((hidden, later), dim=1)
     logits = body.logits(hidden[torch.from_numpy(is_token).to(hidden.device)], activity=Activity.PUSH)
     tokens = torch.from_numpy(ids[is_token]).to(hidden.device)

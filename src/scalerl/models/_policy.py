@@ -7,8 +7,10 @@ both use this class, so neither side can have it alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from functools import cached_property
+from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, Self, cast
 
@@ -128,6 +130,13 @@ class Policy:
         """
         return self._encode(text, where=where, add_special_tokens=True)
 
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of `ids` without special tokens, as graders read it."""
+        if self.tokenizer.clean_up_tokenization_spaces:
+            return cast("str", self.tokenizer.decode(ids, skip_special_tokens=True))
+        # The same without a check in Python of every id, which takes twenty times as long.
+        return cast("str", self.tokenizer.backend_tokenizer.decode(ids, skip_special_tokens=True))
+
     def _encode(self, text: str, *, where: str, add_special_tokens: bool) -> tuple[int, ...]:
         try:
             ids = tuple(self.tokenizer.encode(text, add_special_tokens=add_special_tokens))
@@ -139,7 +148,7 @@ class Policy:
 
     def hidden(self, input_ids: Tensor, **arguments: Any) -> Tensor:
         """(N, T, H) last hidden states of the body; `arguments` are those of the Hugging Face module (mask, positions, cache)."""
-        return cast("Tensor", self.module.base_model(input_ids=input_ids, **arguments).last_hidden_state)
+        return last_hidden(self.module.base_model, input_ids, **arguments)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(..., V) fp32 logits of (..., H) hidden states, before any temperature."""
@@ -184,6 +193,13 @@ class Policy:
             tensor.copy_(tensors[name])
         if self._cached_weight is not None:
             self.cache_head()
+
+    def copied(self) -> Self:
+        """The same policy with weights of its own."""
+        copied = type(self)(deepcopy(self.module), self.tokenizer, head=self.head)
+        if self._cached_weight is not None:
+            copied.cache_head()
+        return copied
 
     def save(self, folder: Path, *, tensors: Mapping[str, Tensor] | None = None) -> None:
         """Write a folder that AutoModelForCausalLM and AutoTokenizer load by itself, with `tensors` in place of the weights.
@@ -231,6 +247,14 @@ class Policy:
         tolerance = 1e-4 if self._projection.weight.dtype == torch.float32 else 5e-2
         if error > tolerance * max(1.0, expected.abs().max().item()):
             raise DataError(f"its head is no linear map of its hidden states (logits differ by {error:.2g})", where=where)
+
+
+def last_hidden(body: torch.nn.Module, input_ids: Tensor, **arguments: Any) -> Tensor:
+    """(N, T, H) last hidden states of a Hugging Face body; a `cache` among the `arguments` gets there whatever the library calls it."""
+    if "cache" in arguments and "cache" not in signature(body.forward).parameters:
+        # The name changed within transformers 5, and one that is unknown is passed over in silence.
+        arguments["past_key_values"] = arguments.pop("cache")
+    return cast("Tensor", body(input_ids=input_ids, **arguments).last_hidden_state)
 
 
 def recompute_activations(module: PreTrainedModel) -> None:
