@@ -1,4 +1,7 @@
-"""Mutation testing: would a test fail if a line of the objective were wrong? `make mutation`, or `python .ci/mutation.py`.
+"""Mutation testing: would a test fail if a line of the objective or of the loop were wrong?
+
+    make mutation                      both
+    python .ci/mutation.py pipeline    the loop alone
 
 mutmut changes one thing at a time inside the functions of a copy of the tree and runs the tests that reach the changed function,
 in a fork of a process that has imported everything. To its operators (`mutmut.mutation.mutators`: arithmetic, comparisons, signs,
@@ -31,8 +34,6 @@ from mutmut.utils.file_utils import walk_mutatable_files
 from mutmut.utils.format_utils import orig_function_and_class_names_from_key
 
 ROOT = Path(__file__).parents[1]
-MUTATED = "src/scalerl/objective/*"
-TESTS = ("aggregations", "advantages", "critic", "gae", "length_controls", "losses", "terms")
 SWAPPED = {"min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum"}
 DROPPED = ("clamp", "detach", "exp", "float", "square", "where")
 KILLED, UNTRIED = ("killed", "timeout"), "not checked"
@@ -42,12 +43,45 @@ CONFIG = """
 [mutmut]
 source_paths=src/
 only_mutate={mutated}
+do_not_mutate={left}
+timeout_multiplier=3
 do_not_mutate_patterns=^ *assert
 pytest_add_cli_args=-pno:cacheprovider
 pytest_add_cli_args_test_selection=
 {tests}
 """
-"""Assertions tell programmers of mistakes; their messages are nobody's result."""
+"""Assertions tell programmers of mistakes; their messages are nobody's result. A mutant that takes six times as long loops for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What is mutated, and which tests are tried on it; relative to the root."""
+
+    mutated: str
+    tests: tuple[str, ...]
+    left: str = ""
+    """What of `mutated` is left as it is."""
+
+
+ROOMS = {
+    "objective": Room(
+        mutated="src/scalerl/objective/*",
+        tests=tuple(
+            f"tests/objective/test_{name}.py"
+            for name in ("aggregations", "advantages", "critic", "gae", "length_controls", "losses", "terms")
+        ),
+    ),
+    # A few of the 2,000 scenarios: what they do not notice, the others rarely do, and a mutant that survives costs them all.
+    "pipeline": Room(
+        mutated="src/scalerl/pipeline/*",
+        left="src/scalerl/pipeline/simulation/*",
+        tests=(
+            *(f"tests/pipeline/test_{name}.py" for name in ("parts", "loop", "simulation")),
+            *(f"tests/pipeline/test_seeds.py::test_whatever_happens_no_invariant_breaks[{first}]" for first in range(0, 150, 50)),
+        ),
+    ),
+}
+"""By the folder in src/scalerl."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +127,19 @@ def line_of(source: str, function: str, *, owner: str | None) -> int:
     body: Sequence[ast.stmt] = ast.parse(source).body
     if owner is not None:
         body = next(node.body for node in body if isinstance(node, ast.ClassDef) and node.name == owner)
-    return next(node.lineno for node in body if isinstance(node, ast.FunctionDef) and node.name == function)
+    return next(node.lineno for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == function)
 
 
-def run(root: Path, *, mutated: str, tests: Sequence[str], jobs: int) -> list[Mutant]:
-    """Try every mutant of the source files that match `mutated` in a copy of `root`."""
+def run(root: Path, room: Room, *, jobs: int) -> list[Mutant]:
+    """Try every mutant of a room's source files in a copy of `root`."""
     assert isinstance(mutation_operators, list), "mutmut 3.8 keeps its operators in a list"
     mutation_operators.extend([(cst.Call, swapped), (cst.Call, dropped)])
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         for part in ("src", "tests"):
             shutil.copytree(root / part, part, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(root / "pyproject.toml", folder)
-        Path("setup.cfg").write_text(CONFIG.format(mutated=mutated, tests="\n".join(f"    {path}" for path in tests)))
+        tests = "\n".join(f"    {path}" for path in room.tests)
+        Path("setup.cfg").write_text(CONFIG.format(mutated=room.mutated, left=room.left, tests=tests))
         reset_config()  # It was read where mutmut was imported.
         mutmut(["run", "--max-children", str(jobs)], standalone_mode=False)
         return [mutant for path in sorted(walk_mutatable_files()) for mutant in mutants_of(path)]
@@ -129,13 +164,16 @@ def report(mutants: Sequence[Mutant], *, least: float) -> bool:
 def main() -> int:
     """Run with the command line's settings; 0 if enough mutants were killed, else 1."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("room", nargs="?", choices=ROOMS, default="objective", help="what is mutated and by which tests")
     parser.add_argument("--jobs", type=int, default=1, help="mutants that are tried at a time")
     parser.add_argument("--least", type=float, default=85.0, help="per cent of the mutants that must be killed")
     parser.add_argument("--root", type=Path, default=ROOT, help="folder that holds src/, tests/ and pyproject.toml")
-    parser.add_argument("--mutate", default=MUTATED, help="pattern of the source files, relative to the root")
-    parser.add_argument("--tests", nargs="+", default=[f"tests/objective/test_{name}.py" for name in TESTS], help="relative to the root")
+    parser.add_argument("--mutate", help="pattern of other source files, relative to the root")
+    parser.add_argument("--tests", nargs="+", help="other tests, relative to the root")
     arguments = parser.parse_args()
-    mutants = run(arguments.root.resolve(), mutated=arguments.mutate, tests=arguments.tests, jobs=arguments.jobs)
+    room = ROOMS[arguments.room]
+    room = Room(arguments.mutate or room.mutated, tuple(arguments.tests or room.tests), room.left)
+    mutants = run(arguments.root.resolve(), room, jobs=arguments.jobs)
     return 0 if report(mutants, least=arguments.least) else 1
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from scalerl.core.events import LogReader
 from scalerl.records.events import EVENTS_FILE, Event, RunEnded, StepFinished
+from tests.reliability.processes import check_gone
 from tests.runs.small import SCALE, SETTINGS
 
 ROOT = Path(__file__).parents[2]
@@ -87,6 +91,24 @@ def test_ctrl_c_twice_stops_at_once_and_the_run_can_be_gone_on_with(tmp_path):
     assert "stopped in the middle of step 3; go on with: scalerl train --resume" in stopped.stderr or "stopped after step" in stopped.stderr
     assert "Traceback" not in stopped.stderr
     assert scalerl("train", "--resume", "--out", str(folder)).returncode == 0
+
+
+@pytest.mark.parametrize("runtime", ["inline", "processes"])
+def test_ctrl_c_while_the_base_is_made_stops_at_once_and_leaves_no_process(tmp_path, runtime):
+    folder = tmp_path / "run"
+    endless = overridden(f"runtime.type={runtime}", "warm_start.steps=1000000")
+    command = [sys.executable, "-m", "scalerl.cli.main", "train", "scalerl", *endless, "--out", str(folder)]
+    environment = os.environ | {"SCALERL_CACHE": str(tmp_path / "cache")}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment, start_new_session=True) as run:
+        while not (folder / EVENTS_FILE).exists() or not (folder / EVENTS_FILE).stat().st_size:
+            with suppress(subprocess.TimeoutExpired):
+                assert run.wait(0.05) is None
+        os.killpg(run.pid, signal.SIGINT)
+        _, told = run.communicate(timeout=120)
+    assert run.returncode == 130
+    assert told.endswith(f"scalerl: {folder}: stopped before training began; go on with: scalerl train --resume --out {folder}\n")
+    assert "Traceback" not in told
+    check_gone(run.pid)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,10 @@
-"""The loop's parts by themselves: the age rule, the prompt queue, the times of evaluations."""
+"""The loop's parts by themselves: the age rule, the prompt queue, the times of evaluations, what is told of a push."""
 
 from __future__ import annotations
 
 from itertools import combinations_with_replacement
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,8 @@ from scalerl.curriculum.selectors.uniform import Uniform
 from scalerl.pipeline.buffer import fits
 from scalerl.pipeline.evaluation import is_due
 from scalerl.pipeline.prompt_queue import PromptQueue, Turn
+from scalerl.pipeline.telling import mismatch
+from scalerl.records.roles import Handover
 from scalerl.records.rollout import Prompt
 
 PROMPTS = [Prompt(f"prompt-{index}", "task", "", (1,), "") for index in range(7)]
@@ -183,3 +186,11 @@ def test_a6_what_is_left_out_stays_so_across_a_resume_and_an_empty_pool_ends():
     for turn in second:
         resumed.settle(turn, counts=(10, 10))
     assert resumed.take() is None
+
+
+def test_the_mismatch_of_a_push_is_none_where_it_is_not_finite():
+    published, taken = (Handover(1, probe_log_probs=np.array(values, np.float32)) for values in ([-1.0, -2.0], [-1.5, -4.0]))
+    assert mismatch(published, taken) == {"mismatch_mean": 1.25, "mismatch_max": 2.0}
+    lost = Handover(1, probe_log_probs=np.array([-1.0, np.nan], np.float32))
+    assert mismatch(published, lost) == {"mismatch_mean": None, "mismatch_max": None}
+    assert mismatch(Handover(1), Handover(1)) == {}

@@ -3,6 +3,8 @@
 import errno
 import json
 import os
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -62,6 +64,32 @@ def test_a_run_that_could_not_be_made_leaves_nothing(tmp_path, recipe, monkeypat
         RunDirectory.create(tmp_path / "run", recipe, clock=ManualClock())
     monkeypatch.undo()
     assert RunDirectory.create(tmp_path / "run", recipe, clock=ManualClock()).recipe == recipe
+
+
+def test_a_run_killed_while_it_is_made_leaves_its_folder_free(tmp_path, recipe, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    def killed(*_):
+        assert not (tmp_path / "run").exists()
+        raise Killed
+
+    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
+    monkeypatch.setattr(Path, "rename", killed)
+    with pytest.raises(Killed):
+        RunDirectory.create(tmp_path / "run", recipe, clock=ManualClock())
+    monkeypatch.undo()
+    assert RunDirectory.create(tmp_path / "run", recipe, clock=ManualClock()).recipe == recipe
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_an_empty_folder_becomes_the_run_and_a_file_does_not(tmp_path, recipe):
+    (tmp_path / "empty").mkdir()
+    assert RunDirectory.create(tmp_path / "empty", recipe, clock=ManualClock()).recipe == recipe
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(OccupiedError, match="the folder is in use"):
+        RunDirectory.create(tmp_path / "file", recipe, clock=ManualClock())
+    assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_what_is_no_run_is_told(tmp_path, run):

@@ -155,17 +155,10 @@ def test_a_run_may_live_in_a_thread_of_a_larger_program(tmp_path):
         assert threads.submit(train, small_recipe("budget.steps=1"), tmp_path / "run").result().step == 1
 
 
-MOMENTS = [("step", "generator"), ("checkpoint", "trainer"), ("push", "orchestrator"), ("append", "all"), ("commit", "all")]
-
-
-def test_whoever_is_killed_whenever_nothing_is_lost_or_trained_twice(tmp_path):
-    """One run, killed with -9 again and again: each role alone and all, while saving, pushing and appending."""
-    survives_kills(tmp_path / "run", MOMENTS)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("role", ["generator", "trainer", "orchestrator", "all"])
-def test_each_role_is_killed_at_each_moment(tmp_path, role):
+@pytest.mark.parametrize("role", ["trainer", "orchestrator", "all"])
+def test_whoever_is_killed_at_a_bad_moment_nothing_is_lost_or_trained_twice(tmp_path, role):
+    """Killed with -9 while saving, pushing and appending; at random moments in tests/reliability, where a lost generator is replaced."""
     moments = ["step", "checkpoint", "push"] + (["append", "commit"] if role in ("orchestrator", "all") else [])
     survives_kills(tmp_path / "run", [(moment, role) for moment in moments])
 
@@ -178,8 +171,8 @@ def survives_kills(folder: Path, moments: list[tuple[str, str]]) -> None:
         command = [sys.executable, "-m", "tests.runs.small", str(folder), moment, role, *overrides]
         killed = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, cwd=Path(__file__).parents[2])
         assert killed.returncode != 0, killed.stdout
-        if role in ("generator", "trainer"):
-            assert role in killed.stderr
+        if role == "trainer":
+            assert "the trainer died" in killed.stderr
     outcome = resume(folder)
     assert outcome.step == 30
     assert set(Path("/dev/shm").iterdir()) <= in_memory
@@ -234,7 +227,7 @@ def test_a_recipe_that_cannot_start_leaves_no_folder(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("part", ["engine.type=vllm", "trainer.type=fsdp2", "runtime.type=ray"])
+@pytest.mark.parametrize("part", ["trainer.type=fsdp2", "runtime.type=ray"])
 def test_what_does_not_run_yet_is_refused_before_anything_is_made(tmp_path, part):
     with pytest.raises(UsageError, match="does not run yet; choose"):
         train(small_recipe(part), tmp_path / "run")

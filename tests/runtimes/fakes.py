@@ -24,6 +24,7 @@ from scalerl.objective.aggregations.prompt import Prompt as PromptAverage
 from scalerl.objective.length_controls.truncation import Truncation
 from scalerl.objective.losses.cispo import Cispo
 from scalerl.records.cost import Activity
+from scalerl.records.push import Push
 from scalerl.records.roles import Request
 from scalerl.records.rollout import Batch, Completion, Group, Prompt
 from scalerl.runtimes import Setup
@@ -81,9 +82,12 @@ class FakeLoop:
     def __init__(self, meter: Meter) -> None:
         self.version = 0
         self.num_steps = 0
+        self.last_push = Push()
         self.weights = b""
         self._meter = meter
         self._flight: list[tuple[Request, int]] = []
+        self._evaluation: list[tuple[Request, int]] = []
+        self._evaluated_version = 0
 
     @property
     def num_in_flight(self) -> int:
@@ -114,9 +118,15 @@ class FakeLoop:
         self.weights = bytes(tensors["all"])
         return []
 
-    def evaluate(self, requests: Sequence[Request], *, between: Callable[[], None]) -> list[Group]:
-        between()
-        return [finished_group(request, self.version) for request in requests]
+    def begin_evaluation(self, requests: Sequence[Request]) -> None:
+        self._evaluation = [(request, len(request.prompt.token_ids)) for request in requests]
+        self._evaluated_version = self.version
+
+    def step_evaluation(self) -> list[Group]:
+        self._evaluation = [(request, left - 1) for request, left in self._evaluation]
+        done = [finished_group(request, self._evaluated_version) for request, left in self._evaluation if not left]
+        self._evaluation = [(request, left) for request, left in self._evaluation if left]
+        return done
 
     def score(self, probe: Any) -> Any:
         """The first bytes of the weights: both sides of a push agree if these arrived."""

@@ -62,6 +62,45 @@ def test_never_more_groups_leave_than_were_allowed_and_none_is_lost(moves: list[
     assert sorted(left) == list(range(8))
 
 
+def test_an_evaluation_needs_no_room_and_comes_back_whole_in_the_order_of_its_requests() -> None:
+    role, engine = fake_generator()
+    role.submit([request(0, num_tokens=2)])
+    role.begin_evaluation([request(0, num_tokens=3), request(1, num_tokens=1), request(2, num_tokens=2)])
+    assert role.waits_for == ""
+    role.step()
+    role.step()
+    assert role.sampled() is None, "it is not complete"
+    assert engine.num_steps == 0, "there is no room for training groups"
+    role.allow(1)
+    role.step()
+    told = role.sampled()
+    assert told is not None
+    assert [group.id for group in told.evaluated] == [0, 1, 2]
+    assert told.groups == ()
+    assert (engine.num_steps, role.waits_for) == (1, "")
+    role.step()
+    told = role.sampled()
+    assert told is not None
+    assert (ids(told), told.evaluated, role.waits_for) == ([0], (), "buffer full")
+
+
+def test_pushes_between_its_steps_do_not_change_what_an_evaluation_is_of() -> None:
+    trainer, (generator, _) = fake_trainer(), fake_generator()
+    generator.begin_evaluation([request(0, num_tokens=2)])
+    generator.step()
+    trainer.train(batch())
+    generator.take_weights(1, trainer.publish_weights().message)
+    generator.step()
+    told = generator.sampled()
+    assert told is not None
+    assert [group.first_version for group in told.evaluated] == [0]
+    generator.begin_evaluation([request(0, num_tokens=1)])
+    generator.step()
+    told = generator.sampled()
+    assert told is not None
+    assert [group.first_version for group in told.evaluated] == [1]
+
+
 def test_a_cancelled_group_does_not_leave_even_if_it_is_finished() -> None:
     role, _ = fake_generator()
     role.submit([request(group, num_tokens=1 + group) for group in range(3)])

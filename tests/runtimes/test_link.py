@@ -32,7 +32,7 @@ async def linked(*, heartbeat_timeout_s: float = 100.0) -> AsyncIterator[tuple[P
     streams = await asyncio.open_unix_connection(sock=ours)
     doom: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     process: Any = DeadProcess()
-    link = ProcessLink(process, streams=streams, doom=doom, heartbeat_timeout_s=heartbeat_timeout_s)
+    link = ProcessLink(process, streams=streams, doom=doom, heartbeat_timeout_s=heartbeat_timeout_s, clock=ManualClock())
     with theirs:
         yield link, Channel(theirs, clock=ManualClock()), theirs
         link.close()

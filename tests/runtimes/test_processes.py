@@ -7,20 +7,23 @@ import os
 import resource
 import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from multiprocessing import active_children, resource_tracker
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
 
 from scalerl.core.clock import SystemClock
-from scalerl.core.errors import DataError, ScalerlError
+from scalerl.core.errors import DataError, LostRoleError, ScalerlError
 from scalerl.records.cost import Activity
 from scalerl.records.rollout import Group
-from scalerl.runtimes import Roles
+from scalerl.runtimes import Roles, _processes
 from scalerl.runtimes._processes import launched
+from scalerl.runtimes._serve import Birth
 from scalerl.runtimes.processes import Processes
 from tests.runtimes.fakes import batch, request, setup
 
@@ -84,8 +87,10 @@ async def everything(roles: Roles) -> None:
     published = await trainer.publish_weights()
     taken = await generator.take_weights(1)
     assert published.probe_log_probs.tolist() == taken.probe_log_probs.tolist() == [1.0] * 8
-    evaluated = await generator.evaluate([request(7)])
-    assert [(group.id, group.first_version) for group in evaluated.groups] == [(7, 1)]
+    generator.begin_evaluation([request(7, num_tokens=4), request(8)])
+    evaluated = await generator.finished()
+    assert [(group.id, group.first_version) for group in evaluated.evaluated] == [(7, 1), (8, 1)]
+    assert evaluated.groups == ()
     generator.cancel([2])
     generator.submit([request(3)])
     generator.allow(1)
@@ -107,28 +112,86 @@ def test_every_call_reaches_its_role_and_ctrl_c_none(has_file: bool, tmp_path: P
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime > used_before, "their CPU seconds are accounted for"
 
 
-@pytest.mark.parametrize("role", ["generator", "trainer"])
-def test_a_killed_role_ends_the_run_with_a_sentence_wherever_it_waits(role: str, tmp_path: Path) -> None:
+def test_a_killed_trainer_ends_the_run_with_a_sentence_wherever_it_waits(tmp_path: Path) -> None:
     async def story(roles: Roles) -> None:
         waiting = asyncio.gather(roles.generator.finished(), roles.trainer.train(batch(0)), return_exceptions=True)
-        os.kill(pid(role), signal.SIGSTOP)
-        os.kill(pid(role), signal.SIGKILL)
+        os.kill(pid("trainer"), signal.SIGSTOP)
+        os.kill(pid("trainer"), signal.SIGKILL)
         errors = await waiting
-        expected = f"the {role} died (killed by SIGKILL); go on from the last checkpoint with --resume"
-        assert expected in [str(error) for error in errors]
-        await roles.trainer.spent()
+        assert {str(error) for error in errors} == {"the trainer died (killed by SIGKILL); go on from the last checkpoint with --resume"}
+        assert not any(isinstance(error, LostRoleError) for error in errors), "nobody can take its place"
+        await roles.generator.spent()
 
-    with pytest.raises(ScalerlError, match=f"the {role} died"):
+    with pytest.raises(ScalerlError, match="the trainer died"):
         play(story, tmp_path)
 
 
-def test_a_role_that_stands_still_ends_the_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP], ids=["dies", "stands still"])
+def test_a_generator_that_is_lost_is_replaced_while_the_trainer_goes_on(blow: signal.Signals, tmp_path: Path) -> None:
     async def story(roles: Roles) -> None:
-        os.kill(pid("generator"), signal.SIGSTOP)
-        await roles.generator.finished()
+        generator, trainer = roles.generator, roles.trainer
+        generator.submit([request(0, "endless")])
+        generator.allow(1)
+        first = pid("generator")
+        os.kill(first, blow)
+        with pytest.raises(LostRoleError) as loss:
+            await generator.finished()
+        assert loss.value.what in ("the generator died (killed by SIGKILL)", "nothing was heard from the generator for 6 s")
+        with pytest.raises(LostRoleError):
+            await generator.take_weights(0)
+        await trainer.train(batch(0))
+        published = await trainer.publish_weights()
+        assert roles.restart is not None
+        costs = await roles.restart(loss.value, folder=roles.base)
+        assert pid("generator") != first
+        assert {Activity.LOST, Activity.LOAD} <= {cost.activity for cost in costs}
+        # The new one knows nothing of the groups before, and takes what was published before it was born.
+        taken = await generator.take_weights(1)
+        assert taken.probe_log_probs.tolist() == published.probe_log_probs.tolist()
+        generator.submit([request(1)])
+        generator.allow(1)
+        (group,) = (await generator.finished()).groups
+        assert (group.id, group.first_version) == (1, 1)
 
     # Long enough for a busy machine to start processes, which takes 1.5 s without torch.
-    with pytest.raises(ScalerlError, match="nothing was heard from the generator for 6 s"):
+    play(story, tmp_path, heartbeat_timeout_s=6.0)
+
+
+def test_generators_are_replaced_as_often_as_is_said(tmp_path: Path) -> None:
+    async def story(roles: Roles) -> None:
+        assert roles.restart is not None
+        for _ in range(2):
+            os.kill(pid("generator"), signal.SIGKILL)
+            with pytest.raises(LostRoleError) as loss:
+                await roles.generator.finished()
+            await roles.restart(loss.value, folder=roles.base)
+
+    with pytest.raises(ScalerlError, match=r"runtime\.restarts: the generator died \(killed by SIGKILL\), after 1 restarts; go on"):
+        play(story, tmp_path, restarts=1)
+
+
+def test_a_generator_that_dies_while_the_base_is_made_ends_the_run_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spawn = _processes.spawned
+
+    def killing(birth: Birth) -> tuple[BaseProcess, socket.socket]:
+        process, pipe = spawn(birth)
+        os.kill(process.pid or 0, signal.SIGKILL if birth.name == "generator" else signal.SIGSTOP)
+        return process, pipe
+
+    async def nothing(roles: Roles) -> None:
+        raise AssertionError("no run begins without a generator")
+
+    monkeypatch.setattr(_processes, "spawned", killing)
+    with pytest.raises(ScalerlError, match="the generator died"):
+        play(nothing, tmp_path)
+
+
+def test_a_trainer_that_stands_still_ends_the_run(tmp_path: Path) -> None:
+    async def story(roles: Roles) -> None:
+        os.kill(pid("trainer"), signal.SIGSTOP)
+        await roles.generator.finished()
+
+    with pytest.raises(ScalerlError, match="nothing was heard from the trainer for 6 s"):
         play(story, tmp_path, heartbeat_timeout_s=6.0)
 
 

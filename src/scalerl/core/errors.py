@@ -9,6 +9,7 @@
     ├── DataError             exit 3   the input cannot be used
     │   └── CorruptLogError            an event log is damaged before its end
     ├── BudgetError           exit 5   the budget is spent
+    ├── LostRoleError         exit 1   a process that the run needs is gone
     └── StoppedError          exit 130 the user stopped the work
 
 Exit 4 is no error: `scalerl fit` leaves with it when every curve was read and none could be answered.
@@ -80,6 +81,10 @@ class BudgetError(ScalerlError):
     """The declared budget is spent."""
 
     exit_code = 5
+
+
+class LostRoleError(ScalerlError):
+    """A process that the run needs died, or has fallen silent: nothing is wrong with its work, and another one may do it."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

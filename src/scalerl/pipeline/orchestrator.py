@@ -1,46 +1,53 @@
 """The orchestrator: the one training loop, plain asyncio on whatever clock, roles and store it is given.
 
     async with TaskGroup:
-        collect:  generator.finished() -> grader.grade() -> buffer
-        train:    wait for a batch that the age rule permits -> filters -> trainer.train -> push -> evaluate -> checkpoint
+        collect:  generator.finished() -> grader.grade() -> buffer, or a finished evaluation -> grader.grade() -> event
+        train:    wait for a batch that the age rule permits -> filters -> trainer.train -> push -> begin to evaluate -> checkpoint
 
 What may be in flight follows from three bounds, applied after every change by `_admit`: the age rule (no more than
 P (k + 1) groups are outstanding), the generator's slots, and for a synchronous run one batch at a time. How many finished
 groups may wait is a bound of its own (`ready_batches`): the generator is granted room for them and stands still without.
 
+Held-out prompts are sampled beside the training ones, by the weights in use when their evaluation began. Training waits for
+them where it must (the base, the last version, k = 0) and where the next evaluation falls due before one has ended.
+
+A generator that is lost is replaced by another, which takes the latest weights and generates what was in flight anew.
+
 At every moment and for every group: submitted = in flight + grading + buffered + training + trained + filtered + dropped
-+ failed + cancelled. A simulation checks this at every event (see simulation.py).
++ failed + cancelled. A simulation checks this at every event (see simulation/).
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from statistics import fmean
+from functools import partial
 from typing import Literal, Protocol
 
 import msgspec
-import numpy as np
 
 from scalerl.core.clock import Clock
-from scalerl.core.errors import ScalerlError
+from scalerl.core.errors import LostRoleError, ScalerlError
 from scalerl.core.events import Entry
 from scalerl.curriculum.filters import Filter
 from scalerl.objective.length_controls import LengthControl
 from scalerl.pipeline.buffer import fits
 from scalerl.pipeline.evaluation import is_due
+from scalerl.pipeline.patience import Fruitless
 from scalerl.pipeline.prompt_queue import PromptQueue, QueueState, Turn
 from scalerl.pipeline.schedules import Schedule
+from scalerl.pipeline.telling import evaluations, group_finished, mismatch
 from scalerl.records.cost import Cost
-from scalerl.records.events import CheckpointStarted, Evaluated, Event, GroupFinished, RunEnded, Spent, StepFinished
+from scalerl.records.events import CheckpointStarted, Event, Restarted, RunEnded, Spent, StepFinished
 from scalerl.records.roles import Generator, Grader, Handover, Request, Store, Trainer, Update
-from scalerl.records.rollout import Batch, Completion, Group, Outcome, Prompt, Score
+from scalerl.records.rollout import Batch, Completion, Group, Prompt, Score
 
 OnStale = Literal["hold", "drop", "cap_admission"]
+Restart = Callable[[LostRoleError], Awaitable[tuple[Cost, ...]]]
+"""Puts another generator in the place of one that is lost; raises what ends the run where there may be no more."""
 
 
 class Place(StrEnum):
@@ -102,6 +109,8 @@ class LoopState(msgspec.Struct):
     """Their prompts are settled in the queue, so no step of a resumed run but its first can tell of them."""
     evaluated: int | None = None
     """The version that was evaluated last."""
+    is_evaluating: bool = False
+    """Whether an evaluation had not ended: a run that goes on from here evaluates its own version in place of that."""
     seq: int = -1
     """The event that the state was captured at."""
 
@@ -126,34 +135,15 @@ class _Outstanding:
 
 
 @dataclass(slots=True)
-class _Fruitless:
-    """Groups in a row that gave nothing to train on."""
+class _Evaluation:
+    """An evaluation on its way."""
 
-    num_filtered: int = 0
-    num_failed: int = 0
-    values: deque[float] = field(default_factory=lambda: deque(maxlen=10_000))
-    """Their rewards, the latest."""
-
-    @property
-    def num_groups(self) -> int:
-        return self.num_filtered + self.num_failed
-
-    def add(self, group: Group) -> None:
-        if _has_failed(group):
-            self.num_failed += 1
-        else:
-            self.num_filtered += 1
-            self.values.extend(_values(group))
-
-    def sentence(self) -> str:
-        told = f"the last {self.num_groups} groups gave nothing to train on: 0 kept, {self.num_filtered} filtered"
-        told += f", {self.num_failed} not graded" if self.num_failed else ""
-        return told + (f", mean reward {fmean(self.values):.3f}" if self.values else "")
-
-    def remedy(self) -> str:
-        if self.num_failed > self.num_filtered:
-            return "see why the grader fails, then resume the run"
-        return "choose easier or harder prompts, a larger batch.group, or raise pipeline.patience"
+    has_come: bool = False
+    """Whether the generator is done with it."""
+    groups: list[Group] = field(default_factory=list)
+    """Graded, when it has ended."""
+    waited_since_s: float | None = None
+    """Since when training waits for it."""
 
 
 class Orchestrator:
@@ -174,6 +164,7 @@ class Orchestrator:
         ends: Callable[[int], str | None],
         inspect_base: Callable[[Sequence[Group]], None] | None = None,
         keep_rollout: Callable[[Group], None] | None = None,
+        restart: Restart | None = None,
         state: LoopState | None = None,
     ) -> None:
         """
@@ -181,8 +172,10 @@ class Orchestrator:
             ends: the reason to end after a step, if there is one: the budget is spent, an alarm stops the run.
             inspect_base: looks at the graded held-out groups of the base, and raises where RL cannot be expected to work.
             keep_rollout: takes every graded training group.
+            restart: replaces a generator that is lost; without it such a loss ends the run.
             state: of the checkpoint that the roles were started from.
         """
+        assert held_out, "there is something to evaluate"
         state = LoopState() if state is None else state
         self.settings = settings
         self.step, self.version = state.step, state.version
@@ -191,6 +184,8 @@ class Orchestrator:
         self._resumed = state.seq >= 0
         self._next_group = state.next_group
         self._pushed_version = state.version
+        self._published_version: int | None = None
+        self._handing_over = asyncio.Lock()
         self._prompts = prompts
         self._held_out = held_out
         self._generator, self._grader, self._trainer, self._store = generator, grader, trainer, store
@@ -199,15 +194,22 @@ class Orchestrator:
         self._ends = ends
         self._inspect_base = inspect_base
         self._keep_rollout = keep_rollout
+        self._restart = restart
+        self._num_restarts = 0
+        self._is_restarting = False
+        self._lost: ScalerlError | None = None
         self._outstanding: dict[int, _Outstanding] = {}
         self._untold = state.untold
+        self._has_begun = False
         self._granted = 0
         self._held = False
-        self._fruitless = _Fruitless()
+        self._fruitless = Fruitless()
         self._changed = asyncio.Condition()
         self._background: list[asyncio.Task[None]] = []
         self._ending = False
         self._last_evaluated: int | None = state.evaluated
+        self._evaluation: _Evaluation | None = None
+        self._owes_evaluation = state.is_evaluating
         self._last_saved: int | None = state.step if self._resumed else None
         self._stop_reason: str | None = None
 
@@ -223,28 +225,32 @@ class Orchestrator:
         """
         try:
             async with asyncio.TaskGroup() as tasks:
-                self._background = [tasks.create_task(self._collect(tasks))]
-                reason = await self._train()
-                self._ending = True
-                for task in self._background:
-                    task.cancel()
+                collecting = tasks.create_task(self._collect(tasks))
+                try:
+                    reason = await self._train()
+                    await self._finish(reason)
+                except ScalerlError as error:
+                    # Without a generator there is nothing to train on, but what was trained is not lost.
+                    if error is self._lost and self.step and self._last_saved != self.step:
+                        await self._save()
+                    raise
+                collecting.cancel()
         except BaseExceptionGroup as errors:
             raise _first(errors) from None
-        await self._finish(reason)
         return reason
 
     # Generating --------------------------------------------------------------------------------------------------------
 
     def _admit(self) -> None:
         """Submit as many prompts as may be in flight, and grant room for as many finished groups as may wait."""
-        if self._ending:
+        if not self._has_begun or self._ending or self._is_restarting:
             return
         turns: list[Turn] = []
         num_admissible = self._num_admissible()
         while len(turns) < num_admissible and (turn := self._prompts.take()) is not None:
             turns.append(turn)
         if turns:
-            self._generator.submit([self._request(turn) for turn in turns])
+            self._generator.submit([self._begun(turn) for turn in turns])
         waiting = self.census[Place.BUFFERED] + self.census[Place.GRADING]
         # A straggler that the trainer waits for must not wait for room itself.
         room = max(self._ready_bound() - waiting, int(self._held)) - self._granted
@@ -263,8 +269,8 @@ class Orchestrator:
             begins = outstanding == 0 and self._pushed_version == self.version
             return batches * settings.num_prompts if begins else self._num_missing(waiting)
         if settings.k == 0:
-            # One admission per batch, so that what is decoded together does not depend on timing.
-            return self._num_missing(waiting)
+            # One admission per batch and none beside an evaluation, so that what is decoded together does not depend on timing.
+            return 0 if self._evaluation is not None else self._num_missing(waiting)
         if settings.on_stale == "cap_admission" and self._oldest_on_its_way() + settings.k <= self.version:
             return 0
         if places[Place.BUFFERED] + places[Place.GRADING] >= self._ready_bound():
@@ -292,12 +298,17 @@ class Orchestrator:
         batches = max(self.settings.ready_batches, self.settings.schedule.round_batches(self.settings.k) or 0)
         return batches * self.settings.num_prompts
 
-    def _request(self, turn: Turn) -> Request:
+    def _begun(self, turn: Turn) -> Request:
+        """The request for a new group."""
         group = self._next_group
         self._next_group += 1
         self.num_submitted += 1
         self._outstanding[group] = _Outstanding(turn, self._pushed_version)
         self.census[Place.IN_FLIGHT] += 1
+        return self._request(group)
+
+    def _request(self, group: int) -> Request:
+        turn = self._outstanding[group].turn
         return Request(group, self._prompts.prompts[turn.index], turn.epoch, self.settings.group)
 
     def _move(self, group: int, place: Place) -> None:
@@ -308,11 +319,19 @@ class Orchestrator:
         outstanding.place = place
 
     async def _collect(self, tasks: asyncio.TaskGroup) -> None:
-        """Take finished groups and have them graded, for ever; groups that are unknown or come twice are ignored."""
-        while True:
-            sampled = await self._generator.finished()
+        """Take what is finished and have it graded, as long as there is a generator; what is unknown or comes twice is ignored."""
+        while self._lost is None:
+            try:
+                sampled = await self._generator.finished()
+            except LostRoleError as loss:
+                await self._replace_generator(loss)
+                continue
             if sampled.costs:
                 self._journal.append(Spent(costs=sampled.costs))
+            evaluation = self._evaluation
+            if sampled.evaluated and evaluation is not None and not evaluation.has_come and self._is_new(sampled.evaluated):
+                evaluation.has_come = True
+                self._background.append(tasks.create_task(self._tell_evaluation(evaluation, sampled.evaluated)))
             for group in sampled.groups:
                 outstanding = self._outstanding.get(group.id)
                 if outstanding is None or outstanding.place is not Place.IN_FLIGHT:
@@ -327,23 +346,75 @@ class Orchestrator:
         graded = await self._grader.grade(group)
         scores = [self._with_length(score, completion) for score, completion in zip(graded.scores, group.completions, strict=True)]
         group = group.scored(scores)
-        self._journal.append(_told(group, costs=graded.costs))
+        self._journal.append(group_finished(group, costs=graded.costs))
         if self._keep_rollout is not None:
             self._keep_rollout(group)
         async with self._changed:
             self._outstanding[group.id].group = group
             self._move(group.id, Place.BUFFERED)
             refilled = next((rule for rule in self._taking_out(group) if rule.refill), None)
-            if _has_failed(group):
+            if group.has_failed:
                 self._settle(group.id, Place.FAILED)
                 self._check_patience([group])
             elif refilled is not None:
                 self._settle(group.id, Place.FILTERED, by=refilled.name())
                 self._check_patience([group])
             elif not any(self._taking_out(group)):
-                self._fruitless = _Fruitless()
+                self._fruitless = Fruitless()
             self._admit()
             self._changed.notify_all()
+
+    async def _replace_generator(self, loss: LostRoleError) -> None:
+        """Put another generator in the place of the lost one, and have it begin anew what that had not finished."""
+        self._is_restarting = True
+        try:
+            costs = await self._restarted(loss)
+        except ScalerlError as error:
+            # Told where the run stands between two steps, so that they can be saved.
+            self._lost = error
+        else:
+            self._begin_anew()
+            self._journal.append(Restarted(role="generator", reason=loss.what, groups=tuple(self._in_flight()), costs=costs))
+            self._num_restarts += 1
+        self._is_restarting = False
+        async with self._changed:
+            self._admit()
+            self._changed.notify_all()
+
+    async def _restarted(self, loss: LostRoleError) -> tuple[Cost, ...]:
+        """Start generators until one lives and has the latest weights; returns what taking them cost."""
+        if self._restart is None:
+            raise loss
+        while True:
+            try:
+                # Told at once: the run may end before the new one is ready, or with this one lost as well.
+                self._journal.append(Spent(costs=await self._restart(loss)))
+                if self._published_version is None:
+                    return ()
+                async with self._handing_over:
+                    taken = await self._generator.take_weights(self._published_version)
+            except LostRoleError as another:
+                loss = another
+                continue
+            self._pushed_version = taken.version
+            return taken.costs
+
+    def _begin_anew(self) -> None:
+        """Ask a new generator for everything that the one before it was asked for and had not finished."""
+        in_flight = self._in_flight()
+        for group in in_flight:
+            self._outstanding[group].oldest_version = self._pushed_version
+        self._generator.submit([self._request(group) for group in in_flight])
+        self._generator.allow(self._granted)
+        if self._evaluation is not None and not self._evaluation.has_come:
+            if self._evaluation.waited_since_s is not None:
+                # What training waited for until now was the lost generator, whose seconds are told as lost.
+                self._evaluation.waited_since_s = self._clock.now_s()
+            self._request_evaluation()
+
+    def _in_flight(self) -> list[int]:
+        """The groups that the generator has, in the order in which they were submitted."""
+        return [group for group, outstanding in self._outstanding.items() if outstanding.place is Place.IN_FLIGHT]
 
     def _with_length(self, score: Score, completion: Completion) -> Score:
         value = self.settings.control.value(score, completion.token_ids.size)
@@ -358,10 +429,14 @@ class Orchestrator:
         if self._resumed:
             # The generator has loaded the checkpoint's weights, but does not know their version.
             await self._push_between_steps()
+            if self._owes_evaluation:
+                await self._evaluate()
         else:
-            base = await self._evaluate()
+            base = await self._evaluated()
             if self._inspect_base is not None:
                 self._inspect_base(base)
+        # Until here a generator may decode under another version than its own, or one that training is not to begin from.
+        self._has_begun = True
         while True:
             reason = self._stop_reason or self._ends(self.step)
             if reason is not None:
@@ -370,6 +445,7 @@ class Orchestrator:
             if not batch:
                 return "the selector leaves out every training prompt"
             await self._take_step(batch)
+            self._check_generator()
             if self._evaluation_is_due() and self._last_evaluated != self._pushed_version:
                 await self._evaluate()
             if self.step % self.settings.checkpoint_every == 0:
@@ -388,9 +464,10 @@ class Orchestrator:
                 # Room is not what stragglers should wait for.
                 self._held = complete
                 self._admit()
-                if len(batch) == len(self._outstanding):
+                if len(batch) == len(self._outstanding) and not self._is_restarting:
                     # Nothing is on its way although there is room: the prompts are out, and this is the last of them.
                     break
+                self._check_generator()
                 await self._changed.wait()
             self._held = False
             for group in batch:
@@ -432,12 +509,15 @@ class Orchestrator:
                 filtered[group.id] = rule.name()
         self.step += 1
         update = await self._trainer.train(Batch(self.step, tuple(survivors))) if survivors else Update(self.version, {})
-        metrics, costs = dict(update.metrics), list(update.costs)
+        metrics, costs, push = dict(update.metrics), list(update.costs), None
         self.version = update.version
         if self._pushes_now(len(batch)):
-            pushes = await self._push()
-            metrics |= _mismatch(*pushes)
-            costs += [cost for push in pushes for cost in push.costs]
+            published, taken = await self._push()
+            costs += published.costs
+            if taken is not None:
+                push = taken.push
+                metrics |= mismatch(published, taken)
+                costs += taken.costs
         metrics |= {"epoch": float(max(self._outstanding[group.id].turn.epoch for group in batch))}
         async with self._changed:
             for group in batch:
@@ -454,11 +534,12 @@ class Orchestrator:
                     dropped=tuple(untold.dropped),
                     failed=tuple(untold.failed),
                     metrics=metrics,
+                    push=push,
                     costs=tuple(costs),
                 )
             )
             if survivors:
-                self._fruitless = _Fruitless()
+                self._fruitless = Fruitless()
             else:
                 self._check_patience(batch)
             if self.settings.k:
@@ -486,16 +567,40 @@ class Orchestrator:
         batches = self.settings.schedule.round_batches(self.settings.k)
         return batches is None or len(self._outstanding) == num_trained
 
-    async def _push(self) -> tuple[Handover, Handover]:
-        published = await self._trainer.publish_weights()
-        taken = await self._generator.take_weights(self.version)
-        self._pushed_version = self.version
-        return published, taken
+    async def _push(self) -> tuple[Handover, Handover | None]:
+        """Hand the weights over; what the trainer says of it, and the generator, unless that is lost for good."""
+        async with self._handing_over:
+            published = await self._trainer.publish_weights()
+            self._published_version = self.version
+        while self._lost is None:
+            num_restarts = self._num_restarts
+            try:
+                async with self._handing_over:
+                    taken = await self._generator.take_weights(self.version)
+            except LostRoleError:
+                await self._until(partial(self._has_restarted, since=num_restarts))
+            else:
+                self._pushed_version = self.version
+                return published, taken
+        return published, None
 
     async def _push_between_steps(self) -> None:
         """A push that no step tells of."""
         published, taken = await self._push()
-        self._journal.append(Spent(costs=(*published.costs, *taken.costs)))
+        self._journal.append(Spent(costs=published.costs if taken is None else published.costs + taken.costs))
+
+    def _has_restarted(self, *, since: int) -> bool:
+        """Whether there is another generator now than after `since` restarts, or there will be none."""
+        return self._num_restarts > since or self._lost is not None
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        async with self._changed:
+            await self._changed.wait_for(condition)
+
+    def _check_generator(self) -> None:
+        """Between two steps: end the run if it has no generator any more."""
+        if self._lost is not None:
+            raise self._lost
 
     def _settle(self, group: int, place: Place, *, by: str | None = None) -> None:
         """A group has come to its end: count it, and tell the prompt queue."""
@@ -503,7 +608,7 @@ class Orchestrator:
         outstanding = self._outstanding.pop(group)
         counts = None
         if place in (Place.TRAINED, Place.FILTERED) and outstanding.group is not None:
-            counts = _counts(outstanding.group)
+            counts = outstanding.group.tally
         self._prompts.settle(outstanding.turn, counts=counts)
         if place is Place.FILTERED:
             self._untold.filtered.setdefault(str(by), []).append(group)
@@ -524,33 +629,69 @@ class Orchestrator:
     def _evaluation_is_due(self) -> bool:
         return is_due(self.step, every_steps=self.settings.evaluate_every, early_growth=self.settings.evaluation_growth)
 
-    async def _evaluate(self) -> list[Group]:
-        """The graded held-out groups of the version that the generator uses, which stands still meanwhile.
+    async def _evaluate(self) -> None:
+        """Begin to evaluate the version that the generator uses, once the evaluation before has ended; wait for it if k = 0."""
+        await self._evaluation_ended()
+        if self._last_evaluated == self._pushed_version:
+            # It was the same version, after a step without update, or a new generator has evaluated this one in its place.
+            return
+        if self.settings.k:
+            self._begin_evaluation()
+        else:
+            await self._evaluated()
+
+    async def _evaluated(self) -> Sequence[Group]:
+        """The graded held-out groups of the version that the generator uses."""
+        return await self._ended(self._begin_evaluation())
+
+    def _begin_evaluation(self) -> _Evaluation:
+        self._evaluation = _Evaluation()
+        if not self._is_restarting:
+            # A new generator is asked as soon as it has the weights.
+            self._request_evaluation()
+        return self._evaluation
+
+    def _request_evaluation(self) -> None:
+        """Have the held-out prompts sampled.
 
         Each version is its requests' epoch, so the draws of two versions are independent: a fit takes the errors of evaluations for that.
         """
         version, samples = self._pushed_version, self.settings.evaluation_samples
-        started_s = self._clock.now_s()
-        sampled = await self._generator.evaluate(
-            [Request(number, prompt, version, samples) for number, prompt in enumerate(self._held_out)]
-        )
-        graded = [await self._grader.grade(group) for group in sampled.groups]
-        groups = [group.scored(grade.scores) for group, grade in zip(sampled.groups, graded, strict=True)]
-        self._last_evaluated = version
-        for number, (task, tasks_groups) in enumerate(_by_task(groups).items()):
-            counts = [_counts(group) for group in tasks_groups]
-            costs = (*sampled.costs, *(cost for grade in graded for cost in grade.costs)) if number == 0 else ()
-            self._journal.append(
-                Evaluated(
-                    task=task,
-                    version=version,
-                    num_passed=sum(passed for passed, _ in counts),
-                    num_graded=sum(total for _, total in counts),
-                    blocked_s=self._clock.now_s() - started_s if number == 0 else 0.0,
-                    costs=_merged(costs),
-                )
-            )
-        return groups
+        self._generator.begin_evaluation([Request(number, prompt, version, samples) for number, prompt in enumerate(self._held_out)])
+
+    async def _evaluation_ended(self) -> None:
+        if self._evaluation is not None:
+            await self._ended(self._evaluation)
+
+    async def _ended(self, evaluation: _Evaluation) -> Sequence[Group]:
+        """Wait for an evaluation while training stands still; returns its graded groups."""
+        evaluation.waited_since_s = self._clock.now_s()
+        await self._until(lambda: self._evaluation is not evaluation or self._lost is not None)
+        if self._evaluation is evaluation:
+            self._check_generator()
+        return evaluation.groups
+
+    def _is_new(self, evaluated: Sequence[Group]) -> bool:
+        """Whether held-out groups are of a version later than any that was told: others come twice."""
+        return self._last_evaluated is None or evaluated[0].first_version > self._last_evaluated
+
+    async def _tell_evaluation(self, evaluation: _Evaluation, sampled: Sequence[Group]) -> None:
+        """Grade the held-out groups of one version, and tell how many passed."""
+        costs: list[Cost] = []
+        for group in sampled:
+            graded = await self._grader.grade(group)
+            evaluation.groups.append(group.scored(graded.scores))
+            costs += graded.costs
+            # A grader in this process does not let go of the loop, and there may be thousands of groups.
+            await asyncio.sleep(0)
+        blocked_s = 0.0 if evaluation.waited_since_s is None else self._clock.now_s() - evaluation.waited_since_s
+        # At one moment with the events: a checkpoint is captured before both or after both.
+        self._last_evaluated = version = sampled[0].first_version
+        self._evaluation = None
+        for event in evaluations(evaluation.groups, version=version, blocked_s=blocked_s, costs=costs):
+            self._journal.append(event)
+        async with self._changed:
+            self._changed.notify_all()
 
     async def _save(self) -> None:
         """Write a checkpoint of everything up to this moment."""
@@ -563,17 +704,25 @@ class Orchestrator:
             queue=self._prompts.state(),
             untold=self._untold,
             evaluated=self._last_evaluated,
+            # One that falls due cannot begin without a generator.
+            is_evaluating=self._evaluation is not None or (self._lost is not None and self._evaluation_is_due()),
             seq=entry.seq,
         )
         # Encoded before anything can change: while the trainer saves, groups come in and are settled.
         encoded = msgspec.json.encode(state)
         costs = await self._trainer.save(folder)
+        # A new generator may be loading one of the checkpoints that this one replaces.
+        await self._until(lambda: not self._is_restarting)
         self._store.commit(self.step, encoded)
         self._last_saved = self.step
         self._journal.append(Spent(costs=costs))
 
     async def _finish(self, reason: str) -> None:
         """Give up what is in flight, evaluate and save the last version, and tell the last costs."""
+        self._ending = True
+        await self._evaluation_ended()
+        for task in self._background:
+            task.cancel()
         self._generator.cancel(self._outstanding.keys())
         for group in list(self._outstanding):
             self._move(group, Place.CANCELLED)
@@ -581,75 +730,13 @@ class Orchestrator:
         if self._pushed_version != self.version:
             await self._push_between_steps()
         if self._last_evaluated != self.version:
-            await self._evaluate()
+            await self._evaluated()
         if self._last_saved != self.step:
             await self._save()
-        costs = (*await self._generator.spent(), *await self._trainer.spent())
+        costs = await self._trainer.spent()
+        with suppress(LostRoleError):
+            costs += await self._generator.spent()
         self._journal.append(RunEnded(reason=reason, costs=costs))
-
-
-def _has_failed(group: Group) -> bool:
-    """Whether none of the completions could be graded."""
-    return all(completion.score is None or completion.score.value is None for completion in group.completions)
-
-
-def _values(group: Group) -> list[float]:
-    scores = (completion.score for completion in group.completions)
-    return [score.value for score in scores if score is not None and score.value is not None]
-
-
-def _counts(group: Group) -> tuple[int, int]:
-    """(passed, graded) completions."""
-    verdicts = [completion.score.passed for completion in group.completions if completion.score is not None]
-    return verdicts.count(True), len(verdicts) - verdicts.count(None)
-
-
-def _by_task(groups: Sequence[Group]) -> Mapping[str, list[Group]]:
-    tasks: dict[str, list[Group]] = {}
-    for group in groups:
-        tasks.setdefault(group.prompt.task, []).append(group)
-    return tasks
-
-
-def _mismatch(published: Handover, taken: Handover) -> dict[str, float | None]:
-    """How far trainer and generator differ on the probe under one version, in nats per token."""
-    difference = np.abs(published.probe_log_probs - taken.probe_log_probs)
-    if not difference.size:
-        return {}
-    known = {"mismatch_mean": float(difference.mean()), "mismatch_max": float(difference.max())}
-    return {name: value if math.isfinite(value) else None for name, value in known.items()}
-
-
-def _merged(costs: Sequence[Cost]) -> tuple[Cost, ...]:
-    """Costs of one kind as one: an evaluation grades a thousand groups."""
-    merged: dict[tuple[str | None, str, str], Cost] = {}
-    for cost in costs:
-        key = (cost.device, cost.activity, cost.detail)
-        merged[key] = cost + merged[key] if key in merged else cost
-    return tuple(merged.values())
-
-
-def _told(group: Group, *, costs: tuple[Cost, ...]) -> GroupFinished:
-    """A graded group as an event."""
-    completions = group.completions
-    scores = [completion.score for completion in completions if completion.score is not None]
-    inserted = tuple(completion.num_inserted for completion in completions)
-    outcomes = tuple(score.outcome for score in scores)
-    return GroupFinished(
-        group=group.id,
-        prompt_id=group.prompt.id,
-        epoch=group.epoch,
-        task=group.prompt.task,
-        num_tokens=tuple(int(completion.token_ids.size) for completion in completions),
-        values=tuple(score.value for score in scores),
-        passed=tuple(score.passed for score in scores),
-        finished=tuple(completion.finished for completion in completions),
-        first_versions=tuple(completion.first_version for completion in completions),
-        last_versions=tuple(completion.last_version for completion in completions),
-        num_inserted=inserted if any(inserted) else (),
-        outcomes=outcomes if set(outcomes) != {Outcome.GRADED} else (),
-        costs=costs,
-    )
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -26,6 +26,8 @@ class Activity(StrEnum):
     LOAD = "load"
     """Starting processes and loading weights."""
     IDLE = "idle"
+    LOST = "lost"
+    """What a process did that was gone before it told of it."""
 
 
 class Cost(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -10,6 +10,7 @@ import msgspec
 
 from scalerl.core.events import Entry
 from scalerl.records.cost import Cost
+from scalerl.records.push import Push
 from scalerl.records.rollout import Outcome
 
 EVENTS_FILE = "events.jsonl"
@@ -46,6 +47,15 @@ class Resumed(_Event, frozen=True, kw_only=True, tag="resumed"):
     """The run goes on from the checkpoint captured at event `from_seq`, or from the beginning (-1); the rest is repeated."""
 
     from_seq: int
+
+
+class Restarted(_Event, frozen=True, kw_only=True, tag="restarted"):
+    """A role was lost, and another process took its place; the run itself went on."""
+
+    role: str
+    reason: str
+    groups: tuple[int, ...] = ()
+    """Groups in flight, which are generated from their beginning again."""
 
 
 class GroupFinished(_Event, frozen=True, kw_only=True, tag="group_finished"):
@@ -88,6 +98,8 @@ class StepFinished(_Event, frozen=True, kw_only=True, tag="step_finished"):
     cancelled: tuple[int, ...] = ()
     metrics: dict[str, float | None] = {}
     """What the trainer measured: loss, gradient norm, entropy ...; what is not finite is written as None."""
+    push: Push | None = None
+    """What the push of the new version met in the generator; None where there was none."""
 
 
 class Evaluated(_Event, frozen=True, kw_only=True, tag="evaluated"):
@@ -99,7 +111,7 @@ class Evaluated(_Event, frozen=True, kw_only=True, tag="evaluated"):
     num_graded: int
     """Completions with a grade: those whose grading failed are not in it."""
     blocked_s: float = 0.0
-    """Wall seconds for which training stood still; they leave the curve's axis."""
+    """Wall seconds for which training stood still; they leave the curve's axis. 0 where nothing waited for the evaluation."""
 
 
 class Alarmed(_Event, frozen=True, kw_only=True, tag="alarmed"):
@@ -124,5 +136,7 @@ class RunEnded(_Event, frozen=True, kw_only=True, tag="run_ended"):
     reason: str
 
 
-Event = RunStarted | BaseReady | CheckpointStarted | Resumed | GroupFinished | StepFinished | Evaluated | Alarmed | Spent | RunEnded
+Event = (
+    RunStarted | BaseReady | CheckpointStarted | Resumed | Restarted | GroupFinished | StepFinished | Evaluated | Alarmed | Spent | RunEnded
+)
 RunEntry = Entry[Event]

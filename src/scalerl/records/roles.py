@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalerl.records.cost import Cost
+from scalerl.records.push import Push
 from scalerl.records.rollout import Batch, Group, Prompt, Score
 
 
@@ -37,6 +38,8 @@ class Sampled:
 
     groups: tuple[Group, ...]
     costs: tuple[Cost, ...] = ()
+    evaluated: tuple[Group, ...] = ()
+    """All groups of an evaluation that has ended, in the order of its requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +71,15 @@ class Handover:
     costs: tuple[Cost, ...] = ()
     probe_log_probs: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
     """(tokens of the probe,) log-probability of every completion token, in nats; empty where there is no probe."""
+    push: Push | None = None
+    """What the push met; None on the trainer's side."""
 
 
 class Generator(Protocol):
-    """Samples completions, and takes new weights while it does."""
+    """Samples completions, and takes new weights while it does.
+
+    What is awaited raises LostRoleError once the generator is gone; what it is told then is heard by nobody.
+    """
 
     def submit(self, requests: Sequence[Request]) -> None:
         """Queue requests, in order; those of one call are admitted as if they had come at one moment."""
@@ -85,16 +93,16 @@ class Generator(Protocol):
         """Give up requests; nothing happens to those that are unknown or done."""
         ...
 
+    def begin_evaluation(self, requests: Sequence[Request]) -> None:
+        """Sample `requests` with the weights in use now, whatever is pushed meanwhile, beside everything else; one at a time."""
+        ...
+
     async def finished(self) -> Sampled:
-        """The next finished groups: at least one, in the order in which they finished."""
+        """The next finished groups, in the order in which they finished, or a finished evaluation, or both."""
         ...
 
     async def take_weights(self, version: int) -> Handover:
         """Switch to the weights of `version`, which the trainer has published, at a decode-step boundary."""
-        ...
-
-    async def evaluate(self, requests: Sequence[Request]) -> Sampled:
-        """All groups of `requests`, sampled by the weights in use at the call; other work stands still meanwhile."""
         ...
 
     async def spent(self) -> tuple[Cost, ...]:

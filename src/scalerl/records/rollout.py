@@ -123,6 +123,17 @@ class Group:
         """The version that sampled the oldest first token; the group's age counts from it."""
         return min(completion.first_version for completion in self.completions)
 
+    @property
+    def tally(self) -> tuple[int, int]:
+        """(passed, graded) completions; those whose grading failed are in neither."""
+        verdicts = [completion.score.passed for completion in self.completions if completion.score is not None]
+        return verdicts.count(True), len(verdicts) - verdicts.count(None)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether none of the completions could be graded."""
+        return all(completion.score is None or completion.score.value is None for completion in self.completions)
+
     def scored(self, scores: Sequence[Score]) -> Group:
         """The group with one score per completion, in order."""
         graded = tuple(replace(completion, score=score) for completion, score in zip(self.completions, scores, strict=True))

@@ -96,6 +96,10 @@ class CheckpointStore:
                 return Checkpoint(self._final(step), state)
         return None
 
+    def newest(self) -> Path | None:
+        """The folder of the latest checkpoint; None if there is none."""
+        return next(reversed(checkpoints_in(self.folder).values()), None)
+
     def _prune(self) -> None:
         """Remove what the settings do not keep."""
         forever = self._settings.keep_every_steps

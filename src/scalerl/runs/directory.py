@@ -11,6 +11,8 @@ runs/NAME/
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from dataclasses import dataclass
 from functools import cached_property
@@ -39,26 +41,27 @@ class RunDirectory:
         """A new run directory with its recipe and manifest.
 
         Raises:
-            OccupiedError: something is there already.
+            OccupiedError: something is there already; an empty folder is taken.
             ScalerlError: the folder cannot be made.
         """
+        # Half a run directory, left by a kill, would be in use for ever.
+        draft = cls(path.parent / f".{path.name}.{os.getpid()}")
         try:
-            path.mkdir(parents=True)
-        except FileExistsError:
-            raise OccupiedError(
-                "the folder is in use", where=str(path), remedy="give another --out, or --resume to go on with it"
-            ) from None
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.exists() and (not path.is_dir() or any(path.iterdir())):
+                raise _occupied(path)
+            shutil.rmtree(draft.path, ignore_errors=True)
+            draft.path.mkdir()
+            write_atomically(draft.recipe_path, recipe.to_toml())
+            write_atomically(draft.manifest_path, Manifest.of(recipe, clock=clock).to_json())
+            draft.path.rename(path)
         except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST) and path.exists():
+                raise _occupied(path) from None
             raise ScalerlError(f"the folder cannot be made ({error.strerror})", where=str(path), remedy="give another --out") from None
-        run = cls(path)
-        try:
-            write_atomically(run.recipe_path, recipe.to_toml())
-            write_atomically(run.manifest_path, Manifest.of(recipe, clock=clock).to_json())
-        except ScalerlError:
-            # Half a run directory would be in use for ever.
-            shutil.rmtree(path, ignore_errors=True)
-            raise
-        return run
+        finally:
+            shutil.rmtree(draft.path, ignore_errors=True)
+        return cls(path)
 
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
@@ -117,3 +120,7 @@ class RunDirectory:
     def events(self, *, start: int = 0) -> LogReader[Event]:
         """The run's events from number `start` on."""
         return LogReader(self.events_path, Event, start=start)
+
+
+def _occupied(path: Path) -> OccupiedError:
+    return OccupiedError("the folder is in use", where=str(path), remedy="give another --out, or --resume to go on with it")

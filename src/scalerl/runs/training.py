@@ -21,17 +21,18 @@ from pathlib import Path
 
 from scalerl.accounting.metrics_stream import MetricsStream
 from scalerl.core.clock import Clock, SystemClock
-from scalerl.core.errors import DataError, ScalerlError, StoppedError, UsageError
+from scalerl.core.errors import DataError, LostRoleError, ScalerlError, StoppedError, UsageError
 from scalerl.pipeline.orchestrator import LoopSettings, LoopState, Orchestrator
 from scalerl.pipeline.prompt_queue import PromptQueue
 from scalerl.recipes import Recipe
+from scalerl.records.cost import Cost
 from scalerl.records.events import BaseReady, Resumed, RunStarted, Spent
 from scalerl.records.rollout import Group, Prompt
 from scalerl.runs.checkpoints import Checkpoint, CheckpointStore
 from scalerl.runs.directory import RunDirectory
 from scalerl.runs.journal import Observer, RunJournal
 from scalerl.runs.rollouts import RolloutWriter
-from scalerl.runtimes import Roles, Setup
+from scalerl.runtimes import Restart, Roles, Setup
 from scalerl.tasks import Example, Split
 
 STOPPED = "stopped by the user"
@@ -95,6 +96,15 @@ def resume(folder: Path, *, observers: Sequence[Observer] = (), say: Say = lambd
 
 def _run(run: RunDirectory, *, observers: Sequence[Observer], say: Say, clock: Clock) -> Outcome:
     """The life of this process in a run."""
+    try:
+        return _lived(run, observers=observers, say=say, clock=clock)
+    except KeyboardInterrupt:
+        # Before the loop runs and takes Ctrl-C as a wish to stop, it is Python's own.
+        raise StoppedError("stopped before training began", where=str(run.path), remedy=_go_on(run.path)) from None
+
+
+def _lived(run: RunDirectory, *, observers: Sequence[Observer], say: Say, clock: Clock) -> Outcome:
+    """Open everything that the run writes to, put it to work, and close it."""
     recipe = run.recipe
     with ExitStack() as at_end:
         log = at_end.enter_context(run.writer(clock=clock))
@@ -109,7 +119,12 @@ def _run(run: RunDirectory, *, observers: Sequence[Observer], say: Say, clock: C
         if log.cut_bytes:
             say(f"A torn last line of {log.cut_bytes} bytes was cut off the event log.")
         journal.stream = MetricsStream(
-            run.path, recipe.trackers, config=recipe.tree(), warn=say, last_step=None if checkpoint is None else state.step
+            run.path,
+            recipe.trackers,
+            config=recipe.tree(),
+            warn=say,
+            last_step=None if checkpoint is None else state.step,
+            last_evaluated=state.evaluated,
         )
         at_end.callback(journal.stream.close)
         attempt = journal.num_resumes + (1 if log.next_seq else 0)
@@ -123,11 +138,7 @@ def _run(run: RunDirectory, *, observers: Sequence[Observer], say: Say, clock: C
         else:
             journal.append(_started(recipe))
         living = _Life(run, recipe, journal, store, rollouts, say=say, clock=clock)
-        try:
-            return asyncio.run(living.live(checkpoint))
-        except KeyboardInterrupt:
-            # Before the loop runs and takes Ctrl-C as a wish to stop, it is Python's own.
-            raise StoppedError("stopped before training began", where=str(run.path), remedy=_go_on(run.path)) from None
+        return asyncio.run(living.live(checkpoint))
 
 
 def _started(recipe: Recipe) -> RunStarted:
@@ -214,8 +225,16 @@ class _Life:
             ends=self._journal.ends,
             inspect_base=self._inspect_base,
             keep_rollout=self._rollouts.add,
+            restart=None if roles.restart is None else partial(self._restarted, roles.restart, roles.base),
             state=state,
         )
+
+    async def _restarted(self, restart: Restart, base: Path, loss: LostRoleError) -> tuple[Cost, ...]:
+        """Have another generator started, which is handed the weights in use when it has loaded any."""
+        # What a resumed run began from is removed in time.
+        costs = await restart(loss, folder=self._store.newest() or base)
+        self._say(f"{loss.what[0].upper()}{loss.what[1:]}: another one was started.")
+        return costs
 
     def _prompts(self, split: Split, base: Path) -> list[Prompt]:
         """The prompts of a split as token ids; those over the limit are left out and counted."""
@@ -302,24 +321,26 @@ def _bases_folder() -> Path:
 def _interrupts(first: Callable[[], None]) -> Iterator[asyncio.Event]:
     """Within the block one Ctrl-C calls `first`; the next cancels the running task and sets the event.
 
+    The task is cancelled at that moment and not when the loop has its turn: an inline role that works looks whether it is.
     Signals reach the main thread only: a run in another one is left to whoever started that.
     """
     loop, task, stopped_now = asyncio.get_running_loop(), asyncio.current_task(), asyncio.Event()
     assert task is not None
 
-    def stop_now() -> None:
+    def interrupted(*_: object) -> None:
+        signal.signal(signal.SIGINT, stop_now)
+        loop.call_soon_threadsafe(first)
+
+    def stop_now(*_: object) -> None:
         stopped_now.set()
         task.cancel()
-
-    def interrupted() -> None:
-        loop.add_signal_handler(signal.SIGINT, stop_now)
-        first()
+        loop.call_soon_threadsafe(lambda: None)  # It may be asleep.
 
     if threading.current_thread() is not threading.main_thread():
         yield stopped_now
         return
-    loop.add_signal_handler(signal.SIGINT, interrupted)
+    handled_before = signal.signal(signal.SIGINT, interrupted)
     try:
         yield stopped_now
     finally:
-        loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, handled_before)

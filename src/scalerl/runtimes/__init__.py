@@ -6,12 +6,13 @@ from abc import abstractmethod
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from pydantic import Field
 
 from scalerl.core.clock import Clock
 from scalerl.core.components import Component
-from scalerl.core.errors import UsageError
+from scalerl.core.errors import LostRoleError, UsageError
 from scalerl.engines import Engine
 from scalerl.models import Model
 from scalerl.objective import Objective
@@ -43,6 +44,19 @@ class Setup:
     """The checkpoint to go on from; without it the run starts at its base."""
 
 
+class Restart(Protocol):
+    """Puts another generator in the place of a lost one."""
+
+    async def __call__(self, loss: LostRoleError, *, folder: Path) -> tuple[Cost, ...]:
+        """Start one that loads `folder`; returns what was lost with the other, and what loading took.
+
+        Raises:
+            ScalerlError: there may be no other one.
+            LostRoleError: that one is lost as well.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Roles:
     """The roles of a run, ready to work."""
@@ -54,6 +68,8 @@ class Roles:
     """The folder that both loaded: base or checkpoint, with `tokenizer.json` in it."""
     costs: tuple[Cost, ...] = ()
     """Loading, and the warm start."""
+    restart: Restart | None = None
+    """Replaces a generator that is lost, where that can happen."""
 
 
 class Runtime(Component, family="runtimes"):

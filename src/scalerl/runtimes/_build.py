@@ -41,7 +41,14 @@ def make_base(setup: Setup, *, meter: Meter, between: Callable[[], None]) -> Pat
 def generator_role(setup: Setup, folder: Path, *, file: MemoryFile | None, meter: Meter, between: Callable[[], None]) -> GeneratorRole:
     """The generator on the weights in `folder`."""
     policy = _policy(setup, folder)
-    engine = setup.engine.build(policy, control=setup.control, completion_tokens=setup.completion_tokens, seed=setup.seed, meter=meter)
+    engine = setup.engine.build(
+        policy,
+        control=setup.control,
+        prompt_tokens=setup.prompt_tokens,
+        completion_tokens=setup.completion_tokens,
+        seed=setup.seed,
+        meter=meter,
+    )
     like = policy.tensors()
     inbox = Inbox(file, num_bytes=num_bytes(like))
     return GeneratorRole(engine, inbox=inbox, unpack=partial(unpack, like=like), probe=_probe(setup, policy), meter=meter, between=between)

@@ -67,10 +67,10 @@ async def launched(settings: Inline, setup: Setup, *, clock: Clock) -> AsyncIter
             from scalerl.runtimes import _build
 
             at_end.callback(_build.use_threads, _build.use_threads(settings.threads))
-            base = _build.make_base(setup, meter=trainer_meter, between=_nothing)
-            trainer = _build.trainer_role(setup, base, file=file, meter=trainer_meter, between=_nothing)
+            base = _build.make_base(setup, meter=trainer_meter, between=_heed_cancellation)
+            trainer = _build.trainer_role(setup, base, file=file, meter=trainer_meter, between=_heed_cancellation)
         with generator_meter.doing(Activity.LOAD):
-            generator = _build.generator_role(setup, base, file=file, meter=generator_meter, between=_nothing)
+            generator = _build.generator_role(setup, base, file=file, meter=generator_meter, between=_heed_cancellation)
         transit = Transit()
         yield Roles(
             generator=GeneratorProxy(InlineLink(generator), transit=transit),
@@ -81,5 +81,8 @@ async def launched(settings: Inline, setup: Setup, *, clock: Clock) -> AsyncIter
         )
 
 
-def _nothing() -> None:
-    """Between pieces of work there is nobody to listen to."""
+def _heed_cancellation() -> None:
+    """Between pieces of work: end where whoever waits for this one was cancelled, as by Ctrl-C, which the loop cannot see meanwhile."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

@@ -8,12 +8,13 @@ import pickle
 import signal
 import socket
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.process import BaseProcess
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+from scalerl.core.clock import Clock
 from scalerl.core.errors import ScalerlError
 from scalerl.runtimes._channel import BEAT_S, LENGTH, RESUME, Beat, Command, Failed, Message, News, Reply, framed
 from scalerl.runtimes._serve import Birth, main
@@ -22,7 +23,10 @@ EXIT_S = 5.0
 """Patience with a process that has closed its pipe and is about to exit."""
 
 Doom = asyncio.Future[None]
-"""Gets the error of the first role that fails: the run ends with it, whichever role is waited for."""
+"""Gets the error of the first failure that ends what shares it: a role that may be replaced, or the whole run, whoever is waited for."""
+
+
+Result = TypeVar("Result")
 
 
 class Link(Protocol):
@@ -51,11 +55,21 @@ class ProcessLink:
         streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         doom: Doom,
         heartbeat_timeout_s: float,
+        clock: Clock,
+        loss: type[ScalerlError] = ScalerlError,
     ) -> None:
-        self._process = process
+        """
+        Args:
+            loss: the kind of error that tells of its death or silence.
+        """
+        self.process = process
+        self.told_s = clock.now_s()
+        """When it last said more than that it lives: what it has done since goes with it."""
         self._reader, self._writer = streams
         self._doom = doom
         self._heartbeat_timeout_s = heartbeat_timeout_s
+        self._clock = clock
+        self._loss = loss
         self._silent_s = 0.0
         self._calls = itertools.count()
         self._replies: dict[int, asyncio.Future[Any]] = {}
@@ -94,6 +108,15 @@ class ProcessLink:
             await self._unless_doomed(self._came)
         return self._news.popleft()
 
+    async def while_alive(self, other: Coroutine[Any, Any, Result]) -> Result:
+        """What `other` returns.
+
+        Raises:
+            ScalerlError: this role has failed meanwhile, died or fallen silent.
+        """
+        result: Result = await self._unless_doomed(asyncio.ensure_future(other))
+        return result
+
     def close(self) -> None:
         """Stop listening; the process sees the pipe close."""
         for task in self._tasks:
@@ -109,8 +132,8 @@ class ProcessLink:
             while True:
                 self._hear(await self._message())
         except (asyncio.IncompleteReadError, ConnectionError):
-            self._process.join(EXIT_S)
-            raise ScalerlError(f"the {self._process.name} died ({self._exit()})", remedy=RESUME) from None
+            self.process.join(EXIT_S)
+            raise self._loss(f"the {self.process.name} died ({self._exit()})", remedy=RESUME) from None
 
     async def _message(self) -> Message:
         (length,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
@@ -119,6 +142,8 @@ class ProcessLink:
 
     def _hear(self, message: Message) -> None:
         self._silent_s = 0.0
+        if not isinstance(message, Beat):
+            self.told_s = self._clock.now_s()
         match message:
             case Beat():
                 pass
@@ -139,8 +164,8 @@ class ProcessLink:
         while self._silent_s < self._heartbeat_timeout_s:
             await asyncio.sleep(tick_s)
             self._silent_s += tick_s
-        raise ScalerlError(
-            f"nothing was heard from the {self._process.name} for {self._heartbeat_timeout_s:g} s",
+        raise self._loss(
+            f"nothing was heard from the {self.process.name} for {self._heartbeat_timeout_s:g} s",
             where="runtime.heartbeat_timeout_s",
             remedy=f"{RESUME}, and raise the time-out if it was only slow",
         )
@@ -152,7 +177,7 @@ class ProcessLink:
             self._doom.exception()  # Known from now on, even if nobody waits for a role.
 
     def _exit(self) -> str:
-        code = self._process.exitcode
+        code = self.process.exitcode
         if code is None:
             return "it closed its pipe"
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

@@ -24,39 +24,39 @@ class GeneratorProxy:
     """Implements `records.roles.Generator`."""
 
     def __init__(self, link: Link, *, transit: Transit) -> None:
-        self._link = link
+        self.link = link
+        """To whichever generator lives."""
         self._transit = transit
 
     def submit(self, requests: Sequence[Request]) -> None:
         """Queue requests, in order; those of one call are admitted as if they had come at one moment."""
-        self._link.tell("submit", tuple(requests))
+        self.link.tell("submit", tuple(requests))
 
     def allow(self, num_groups: int) -> None:
         """Grant room for so many more finished groups."""
-        self._link.tell("allow", num_groups)
+        self.link.tell("allow", num_groups)
 
     def cancel(self, groups: Collection[int]) -> None:
         """Give up requests."""
-        self._link.tell("cancel", frozenset(groups))
+        self.link.tell("cancel", frozenset(groups))
+
+    def begin_evaluation(self, requests: Sequence[Request]) -> None:
+        """Sample `requests` with the weights in use now, beside everything else."""
+        self.link.tell("begin_evaluation", tuple(requests))
 
     async def finished(self) -> Sampled:
-        """The next finished groups: at least one."""
-        sampled: Sampled = await self._link.news()
+        """The next finished groups, or a finished evaluation, or both."""
+        sampled: Sampled = await self.link.news()
         return sampled
 
     async def take_weights(self, version: int) -> Handover:
         """Switch to the weights of `version`, which the trainer has published."""
-        handover: Handover = await self._link.ask("take_weights", version, self._transit.message)
+        handover: Handover = await self.link.ask("take_weights", version, self._transit.message)
         return handover
-
-    async def evaluate(self, requests: Sequence[Request]) -> Sampled:
-        """All groups of `requests`, sampled by the weights in use at the call."""
-        sampled: Sampled = await self._link.ask("evaluate", tuple(requests))
-        return sampled
 
     async def spent(self) -> tuple[Cost, ...]:
         """What was spent since the generator last told."""
-        costs: tuple[Cost, ...] = await self._link.ask("spent")
+        costs: tuple[Cost, ...] = await self.link.ask("spent")
         return costs
 
 

@@ -12,7 +12,9 @@ class Processes(Runtime):
     """Generator and trainer overlap."""
 
     heartbeat_timeout_s: float = Field(default=300.0, gt=0.0)
-    """Seconds without a sign of life from a role after which the run ends; loading a large model is one long silence."""
+    """Seconds without a sign of life after which a role counts as lost; loading a large model is one long silence."""
+    restarts: int = Field(default=3, ge=0)
+    """Generators that may be lost and replaced before the run ends; a trainer cannot be replaced, for its state is gone with it."""
 
     def launch(self, setup: Setup, *, clock: Clock) -> AbstractAsyncContextManager[Roles]:
         """Start a process per role."""
