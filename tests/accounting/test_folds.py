@@ -19,6 +19,7 @@ from scalerl.records.events import (
     CheckpointStarted,
     Evaluated,
     GroupFinished,
+    Restarted,
     Resumed,
     RunEntry,
     RunStarted,
@@ -28,6 +29,7 @@ from scalerl.records.events import (
 from scalerl.records.rollout import Outcome
 
 GENERATE, TRAIN, IDLE, EVALUATE, GRADE = Activity.GENERATE, Activity.TRAIN, Activity.IDLE, Activity.EVALUATE, Activity.GRADE
+LOST = Activity.LOST
 
 
 def entries(*timed_events):
@@ -54,6 +56,40 @@ def group(number, *, values=(1.0, 0.0), versions=(0, 0), **columns):
 
 def cost(device, activity, seconds, **amounts):
     return Cost(device, activity, seconds=seconds, **amounts)
+
+
+def test_what_a_lost_generator_did_is_waste_and_leaves_the_axis():
+    """Of 60 s on two devices at .001 dollars a device-second, 25 s of one were lost, and 5 s of loading another one were not."""
+    lost = Restarted(role="generator", reason="", costs=(cost("generator:0", LOST, 25.0), cost("generator:0", Activity.LOAD, 5.0)))
+    log = entries(
+        (0, RunStarted(recipe_hash="abc", num_devices=2, usd_per_device_hour=3.6)),
+        (10, BaseReady()),
+        (50, lost),
+        (70, StepFinished(step=1, version=1)),
+        (80, Evaluated(task="chain", version=1, num_passed=1, num_graded=2)),
+    )
+    curve = folded(CurveFold(), log)
+    assert curve.curve("chain", axis=DEVICE_HOURS).compute.tolist() == pytest.approx([(2 * 60.0 - 25.0) / 3600.0])
+    assert curve.curve("chain", axis=USD).compute.tolist() == pytest.approx([0.095])
+    ledger = folded(LedgerFold(), log).ledger()
+    assert ledger.wasted_device_s == 25.0
+    assert [row.device_s for row in ledger.rows if row.activity == LOST] == [25.0]
+
+
+def test_an_evaluation_beside_training_stands_at_the_compute_that_its_version_had_taken():
+    """Version 1 is there after 40 s, version 2 after 60 s; the evaluation of the first ends at 100 s, 30 s of which training waited."""
+    log = entries(
+        (0, RunStarted(recipe_hash="abc", num_devices=1)),
+        (0, BaseReady()),
+        (40, StepFinished(step=1, version=1, costs=(cost("trainer:0", TRAIN, 40.0, flops=7.0),))),
+        (60, StepFinished(step=2, version=2, costs=(cost("trainer:0", TRAIN, 20.0, flops=5.0),))),
+        (100, Evaluated(task="chain", version=1, num_passed=1, num_graded=2, blocked_s=30.0, costs=(cost("g", EVALUATE, 50.0, flops=9),))),
+        (110, StepFinished(step=3, version=3, costs=(cost("trainer:0", TRAIN, 10.0, flops=3.0),))),
+        (120, Evaluated(task="chain", version=3, num_passed=1, num_graded=2)),
+    )
+    curve = folded(CurveFold(), log)
+    assert curve.curve("chain", axis=FLOPS).compute.tolist() == [7.0, 15.0]
+    assert curve.curve("chain", axis=DEVICE_HOURS).compute.tolist() == pytest.approx([40.0 / 3600.0, 80.0 / 3600.0])
 
 
 # Two devices at 3.6 dollars an hour: .001 dollars a device-second.

@@ -103,8 +103,14 @@ def test_a_resumed_run_cuts_what_comes_again_and_a_torn_line(run):
     feed(MetricsStream(run.path, [], config={}, warn=pytest.fail), run)
     with (run.path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 1, "torn')
-    MetricsStream(run.path, [], config={}, warn=pytest.fail, last_step=2)
+    MetricsStream(run.path, [], config={}, warn=pytest.fail, last_step=2, last_evaluated=2)
     assert [row["step"] for row in lines(run.path)] == [0, 1, 1, 2, 2]
+
+
+def test_an_evaluation_that_had_not_ended_at_the_checkpoint_is_cut_for_it_comes_again(run):
+    feed(MetricsStream(run.path, [], config={}, warn=pytest.fail), run)
+    MetricsStream(run.path, [], config={}, warn=pytest.fail, last_step=2, last_evaluated=1)
+    assert [row.get("evaluation_version/chain") for row in lines(run.path)] == [0, None, 1, None]
 
 
 def test_a_full_disk_is_one_sentence(run, monkeypatch):

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from scalerl.core.clock import ManualClock
 from scalerl.recipes.recipe import Budget
+from scalerl.records.events import Resumed, RunEntry
 from scalerl.reports.live import LiveDisplay, Progress, duration, panel, sparkline
 from scalerl.testing.synthetic_run import R0, START_S, pass_rate, write_run
 
@@ -132,6 +133,17 @@ def test_a_replay_floods_nobody(run):
     assert len([line for line in text_of(shown).splitlines() if line.startswith("step ")]) == 4, (
         "the start, the base, the first step, and the end"
     )
+
+
+def test_many_resumes_are_one_line_with_their_number(run):
+    shown = console(terminal=False)
+    first, *_, last = run.events()
+    with LiveDisplay(shown, budget=Budget(steps=40), clock=ManualClock(START_S)) as display:
+        for entry in [first, *(RunEntry(seq, START_S, Resumed(from_seq=-1)) for seq in range(1, 38)), last]:
+            display.update(entry)
+    told = [line for line in text_of(shown).splitlines() if line.startswith("warning: The run was resumed")]
+    assert told == ["warning: The run was resumed 37 times: steps after its checkpoint are repeated."]
+    assert display.progress.warnings == [told[0].removeprefix("warning: ")]
 
 
 def test_a_resume_and_the_end_are_told(tmp_path):

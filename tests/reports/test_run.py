@@ -161,7 +161,7 @@ def test_the_page_has_the_run_its_curve_and_the_half_way_forecast(report):
     assert [plot["proved"] for plot in page.plots] == [CEILING, None]
     (drawn,) = json.loads(page.scripts[1])
     assert drawn["ages"] == {"x": [0, 1], "y": [121, 59]}
-    assert len(drawn["steps"]) == 13
+    assert len(drawn["steps"]) == 15
     assert drawn["costs"]["y"][0] == "generate"
     assert max(page.plots[0]["rewards"]) >= CEILING
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]

@@ -16,7 +16,7 @@ import msgspec
 from scalerl.accounting.fold import Fold
 from scalerl.accounting.spending import Spending
 from scalerl.records.cost import Activity, Cost
-from scalerl.records.events import RunEntry
+from scalerl.records.events import RunEntry, StepFinished
 
 UNBOOKED = "unbooked"
 _NO_DEVICE = ""
@@ -87,6 +87,9 @@ class Ledger:
     device_s_per_step: float | None
     flops_per_step: float | None
     usd_per_step: float | None
+    num_pushes: int = 0
+    push_waited_s: float = 0.0
+    """Seconds for which decoding stood still for pushes."""
 
     @property
     def unbooked_share(self) -> float | None:
@@ -126,10 +129,15 @@ class LedgerFold(Fold):
     sums: dict[str, dict[str, dict[str, Sums]]] = {}
     """By device, then by activity, then by detail."""
     spending: Spending = msgspec.field(default_factory=Spending)
+    num_pushes: int = 0
+    push_waited_s: float = 0.0
 
     def update(self, entry: RunEntry) -> None:
         """Take in one entry, in order."""
         self.spending.update(entry)
+        if isinstance(entry.event, StepFinished) and entry.event.push is not None:
+            self.num_pushes += 1
+            self.push_waited_s += entry.event.push.waited_s
         for cost in entry.event.costs:
             activities = self.sums.setdefault(cost.device or _NO_DEVICE, {})
             activities.setdefault(cost.activity, {}).setdefault(cost.detail, Sums()).add(Sums.of(cost))
@@ -149,6 +157,8 @@ class LedgerFold(Fold):
             device_s_per_step=_share(useful.device_s, useful.num_steps),
             flops_per_step=_share(useful.flops, useful.num_steps),
             usd_per_step=None if useful.usd is None else _share(useful.usd, useful.num_steps),
+            num_pushes=self.num_pushes,
+            push_waited_s=self.push_waited_s,
         )
 
     @property

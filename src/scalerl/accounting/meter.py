@@ -30,6 +30,7 @@ class Meter:
         self._since_s = clock.now_s()
         self._seconds: dict[_Kind, float] = {}
         self._counts: dict[_Kind, tuple[float, float, int]] = {}
+        self._totals_s: dict[_Kind, float] = {}
 
     @contextmanager
     def doing(self, activity: Activity, detail: str = "") -> Iterator[None]:
@@ -47,6 +48,10 @@ class Meter:
         old_flops, old_overhead, old_tokens = self._counts.get((activity, detail), (0.0, 0.0, 0))
         self._counts[activity, detail] = (old_flops + flops, old_overhead + overhead_flops, old_tokens + tokens)
 
+    def total_s(self, activity: Activity, detail: str = "") -> float:
+        """Seconds booked so since the meter began, collected ones too, up to the last block that began or ended."""
+        return self._totals_s.get((activity, detail), 0.0)
+
     def collect(self) -> tuple[Cost, ...]:
         """Everything booked since the last call, an activity that goes on included up to now."""
         self._book()
@@ -62,5 +67,6 @@ class Meter:
         now_s = self.clock.now_s()
         if self._doing:
             kind = self._doing[-1]
-            self._seconds[kind] = self._seconds.get(kind, 0.0) + now_s - self._since_s
+            for seconds in (self._seconds, self._totals_s):
+                seconds[kind] = seconds.get(kind, 0.0) + now_s - self._since_s
         self._since_s = now_s

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from scalerl.accounting.fold import Fold
+from scalerl.accounting.pushes import push_sums
 from scalerl.records.events import CheckpointStarted, GroupFinished, Resumed, RunEntry, StepFinished
 from scalerl.records.rollout import Outcome
 
@@ -63,6 +64,15 @@ class MetricsRow(msgspec.Struct, frozen=True, kw_only=True):
     age_mean: float | None
     """Over the trained groups, in versions."""
     age_largest: int | None
+    push_waited_s: float | None = None
+    """For which decoding stood still while the step's weights were taken; None without a push."""
+    reprefill_tokens: int | None = None
+    """Computed anew at the push."""
+    reprefill_s: float | None = None
+    drift_kl: float | None = None
+    """KL divergence, in nats a token, that a kept cache makes; None where nothing was sampled."""
+    drift_ess: float | None = None
+    """Effective sample size of the tokens for that, as a share."""
     trainer: dict[str, float | None]
     """What the trainer measured; None where it was not finite."""
 
@@ -207,6 +217,7 @@ class MetricsFold(Fold):
             age_mean=_share(sum(ages), len(ages)),
             age_largest=max(ages, default=None),
             trainer=event.metrics,
+            **_pushed(event),
         )
 
     def _add_to_totals(self, event: StepFinished, trained: list[Waiting], filtered: list[Waiting], ages: list[int]) -> None:
@@ -235,6 +246,19 @@ class MetricsFold(Fold):
 
 def _share(part: float, whole: int) -> float | None:
     return part / whole if whole else None
+
+
+def _pushed(event: StepFinished) -> dict[str, Any]:
+    """What a row says of the step's push."""
+    sums = push_sums(event)
+    drift = sums.drift
+    return {
+        "push_waited_s": sums.waited_s if sums.num_pushes else None,
+        "reprefill_tokens": sums.reprefill_tokens if sums.num_pushes else None,
+        "reprefill_s": sums.reprefill_s if sums.num_pushes else None,
+        "drift_kl": None if drift is None else drift.kl,
+        "drift_ess": None if drift is None else drift.ess,
+    }
 
 
 def _waiting(event: GroupFinished) -> Waiting:

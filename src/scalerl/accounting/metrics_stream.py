@@ -21,6 +21,7 @@ from scalerl.core.errors import ScalerlError
 from scalerl.core.files import write_atomically
 from scalerl.records.events import Evaluated
 
+_EVALUATED = "evaluation_version/"
 METRICS_FILE = "metrics.jsonl"
 """Name of the stream's own file in a run directory."""
 
@@ -36,6 +37,7 @@ class MetricsStream:
         config: Mapping[str, Any],
         warn: Callable[[str], None],
         last_step: int | None = None,
+        last_evaluated: int | None = None,
     ) -> None:
         """Open the stream of the run in `run_folder`.
 
@@ -46,6 +48,7 @@ class MetricsStream:
             warn: takes the sentence about a tracker that failed.
             last_step: the step of the checkpoint that a resumed run goes on from: later rows are cut, since those steps come
                 again; without a checkpoint all are, the base's evaluation included.
+            last_evaluated: the latest version whose evaluation had ended when it was captured: those of later ones come again.
 
         Raises:
             UsageError: a tracker's package is not installed.
@@ -55,10 +58,8 @@ class MetricsStream:
         self._warn = warn
         self._last_step = last_step or 0
         if self._path.exists():
-            write_atomically(
-                self._path,
-                "".join(_lines_until(-1 if last_step is None else last_step, self._path.read_text(encoding="utf-8").splitlines())),
-            )
+            known = self._path.read_text(encoding="utf-8").splitlines()
+            write_atomically(self._path, "".join(_lines_until(known, last_step=last_step, last_evaluated=last_evaluated)))
         self._logs: dict[str, MetricsLog] = {}
         for tracker in trackers:
             self._guarded(tracker.name(), lambda tracker=tracker: self._open(tracker, run_folder, config))  # type: ignore[misc]
@@ -80,7 +81,7 @@ class MetricsStream:
         """
         if event.num_graded:
             pass_rate = event.num_passed / event.num_graded
-            row = {f"evaluation/{event.task}": pass_rate, f"evaluation_version/{event.task}": event.version}
+            row = {f"evaluation/{event.task}": pass_rate, f"{_EVALUATED}{event.task}": event.version}
             self._log({"step": self._last_step, "time_s": time_s, **row})
 
     def close(self) -> None:
@@ -120,12 +121,13 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _lines_until(last_step: int, lines: Iterable[str]) -> Iterable[str]:
-    """The whole lines up to `last_step`; a torn one is left out."""
+def _lines_until(lines: Iterable[str], *, last_step: int | None, last_evaluated: int | None) -> Iterable[str]:
+    """The whole lines up to `last_step`, and of the evaluations those up to `last_evaluated`; a torn line is left out."""
     for line in lines:
         try:
             row = json.loads(line)
         except json.JSONDecodeError:
             continue
-        if row["step"] <= last_step:
+        evaluated = max((version for name, version in row.items() if name.startswith(_EVALUATED)), default=-1)
+        if row["step"] <= (-1 if last_step is None else last_step) and evaluated <= (-1 if last_evaluated is None else last_evaluated):
             yield line + "\n"

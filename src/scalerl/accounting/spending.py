@@ -50,7 +50,7 @@ class Captured(msgspec.Struct, frozen=True):
 
 
 class Spending(msgspec.Struct):
-    """Running totals of a run: `useful` is what the lineage that goes on has cost, `wasted` what resumes threw away."""
+    """Running totals of a run: `useful` is what the lineage that goes on has cost, `wasted` what resumes and lost roles threw away."""
 
     useful: Amounts = msgspec.field(default_factory=Amounts)
     wasted: Amounts = msgspec.field(default_factory=Amounts)
@@ -94,6 +94,8 @@ class Spending(msgspec.Struct):
                 self.useful.add(flops=cost.flops, tokens=cost.tokens, usd=None if self.usd_per_device_hour is None else cost.usd)
             if cost.activity is Activity.GENERATE:
                 self.generated.add(flops=cost.flops, tokens=cost.tokens)
+            if cost.activity is Activity.LOST:
+                self._waste(cost.seconds)
         if isinstance(event, BaseReady):
             self.base_device_s += self.useful.device_s
             self.useful = Amounts()
@@ -104,6 +106,13 @@ class Spending(msgspec.Struct):
         device_s = seconds * self.num_devices
         price = self.usd_per_device_hour
         self.useful.add(device_s=device_s, usd=None if price is None else price * device_s / 3600.0)
+
+    def _waste(self, device_s: float) -> None:
+        """Take device-seconds of a lost role off the axis: what it did is done again."""
+        price = self.usd_per_device_hour
+        usd = None if price is None else price * device_s / 3600.0
+        self.useful.add(device_s=-device_s, usd=None if usd is None else -usd)
+        self.wasted.add(device_s=device_s, usd=usd)
 
     def _roll_back(self, seq: int) -> None:
         """Return to the checkpoint captured at event `seq`, or to the beginning."""

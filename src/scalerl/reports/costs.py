@@ -45,6 +45,8 @@ def costs_of(ledger: Ledger) -> Table:
             "1,000 generated tokens",
             "" if ledger.device_s_per_1000_tokens is None else f"{format_number(ledger.device_s_per_1000_tokens)} device-s",
         ),
+        ("caches computed anew", _reprefill(ledger)),
+        ("decoding stood still for pushes", _waits(ledger)),
         ("grading", _grading(ledger)),
         ("padding and recomputation", _overhead(ledger.rows)),
         ("repeated after resumes", _wasted(ledger)),
@@ -66,6 +68,22 @@ def _per_step(ledger: Ledger) -> str:
     usd = "" if ledger.usd_per_step is None else f"{_dollars(ledger.usd_per_step)} USD"
     steps = f"over {counted(ledger.num_steps, 'step')}"
     return f"{_joined(f'{format_number(ledger.device_s_per_step)} device-s', _flop(ledger.flops_per_step), usd)} {steps}"
+
+
+def _reprefill(ledger: Ledger) -> str:
+    rows = ledger.of(Activity.REPREFILL)
+    seconds, tokens = sum(row.device_s for row in rows), sum(row.tokens for row in rows)
+    generated_s = sum(row.device_s for row in ledger.of(Activity.GENERATE) if not row.detail)
+    if not tokens:
+        return ""
+    share = words.share(seconds / (seconds + generated_s))
+    return _joined(f"{_amount(tokens)} tokens", f"{_seconds(seconds)} device-s", f"{share} of it and generation together")
+
+
+def _waits(ledger: Ledger) -> str:
+    if not ledger.num_pushes:
+        return ""
+    return f"{_seconds(ledger.push_waited_s)} s over {ledger.num_pushes:,} pushes"
 
 
 def _grading(ledger: Ledger) -> str:

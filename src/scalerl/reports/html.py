@@ -151,6 +151,7 @@ def _run_plots(run: RunReport) -> dict[str, Any]:
         "steps": [{"title": one.title, "x": list(one.steps), "y": _numbers(np.array(one.values))} for one in run_tables.series(summary)],
         "ages": {"x": [age for age, _ in ages], "y": [count for _, count in ages]},
         "costs": {"x": [row.device_s for row in rows], "y": [printable(costs.name_of(row)) for row in rows]},
+        "drift": summary.kv.plots(),
     }
 
 

@@ -52,6 +52,7 @@ class Progress:
         """Held-out pass rates of the task evaluated first, in order."""
         self.warnings: list[str] = []
         self.has_base = False
+        self.num_resumes = 0
         self.ended: str | None = None
         self.metrics = MetricsFold()
         self.spending = Spending()
@@ -80,7 +81,10 @@ class Progress:
         elif isinstance(event, Resumed):
             self.has_base = event.from_seq >= 0
             self._recent.clear()
-            self.warnings.append("The run was resumed: steps after its checkpoint are repeated.")
+            # One warning for all of them: a run may have been killed a hundred times.
+            self.warnings = [warning for warning in self.warnings if warning != self.resumes]
+            self.num_resumes += 1
+            self.warnings.append(self.resumes)
         elif isinstance(event, RunEnded):
             self.ended = event.reason
 
@@ -88,6 +92,12 @@ class Progress:
         self._task = self._task or event.task
         if event.task == self._task and event.num_graded:
             self.pass_rates.append(event.num_passed / event.num_graded)
+
+    @property
+    def resumes(self) -> str:
+        """That the run was resumed, and how often."""
+        times = "" if self.num_resumes == 1 else f" {self.num_resumes} times"
+        return f"The run was resumed{times}: steps after its checkpoint are repeated."
 
     @property
     def step(self) -> int:
@@ -147,6 +157,7 @@ class LiveDisplay:
         self._console = console
         self._clock = SystemClock() if clock is None else clock
         self._shown_s = -math.inf
+        self._told_resumes = 0
         # Drawn by hand: a refreshing thread has no place beside the event loop.
         self._live = Live(console=console, auto_refresh=False, transient=False) if console.is_terminal else None
 
@@ -184,10 +195,19 @@ class LiveDisplay:
 
     def _write_lines(self, entry: RunEntry) -> None:
         event = entry.event
-        if isinstance(event, Alarmed | Resumed):
+        if isinstance(event, Alarmed):
             self._line(f"warning: {self.progress.warnings[-1]}")
-        elif isinstance(event, RunStarted | BaseReady | RunEnded) or (isinstance(event, StepFinished) and self._is_due(_LINE_EVERY_S)):
+        elif isinstance(event, RunStarted | BaseReady):
             self._line(line(self.progress))
+        elif isinstance(event, RunEnded) or (isinstance(event, StepFinished) and self._is_due(_LINE_EVERY_S)):
+            self._tell_resumes()
+            self._line(line(self.progress))
+
+    def _tell_resumes(self) -> None:
+        """Those since it was last done as one line: the replay of a run that was often killed has many."""
+        if self.progress.num_resumes > self._told_resumes:
+            self._told_resumes = self.progress.num_resumes
+            self._line(f"warning: {self.progress.resumes}")
 
     def _is_due(self, every_s: float) -> bool:
         now_s = self._clock.now_s()

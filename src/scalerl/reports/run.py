@@ -16,10 +16,12 @@ from typing import Any, TypeVar
 
 from scalerl.accounting.ledger import Ledger, LedgerFold
 from scalerl.accounting.metrics import MetricsFold, MetricsRow, Totals
+from scalerl.accounting.pushes import PushFold
 from scalerl.core.units import counted, format_number
 from scalerl.curves.result import Estimate, Fit, Forecast
 from scalerl.records.events import Alarmed, CheckpointStarted, Resumed, RunEnded, RunStarted
 from scalerl.reports import words
+from scalerl.reports.kv import KeepOrReprefill
 from scalerl.reports.live import sparkline
 from scalerl.reports.picture import ceiling_of
 from scalerl.reports.tables import Table
@@ -49,6 +51,7 @@ class RunSummary:
     num_resumes: int
     ceilings: Mapping[str, float]
     """By task, the largest held-out pass rate that any policy can reach."""
+    kv: KeepOrReprefill
 
     @classmethod
     def of(cls, run: RunDirectory) -> RunSummary:
@@ -57,13 +60,14 @@ class RunSummary:
         Raises:
             CorruptLogError: the log is damaged before its end.
         """
-        metrics, ledger = MetricsFold(), LedgerFold()
+        metrics, ledger, pushes = MetricsFold(), LedgerFold(), PushFold()
         rows: list[MetricsRow] = []
         alarms: list[Alarmed] = []
         captured: dict[int, int] = {-1: 0}
         ended, num_resumes, ceilings = None, 0, {}
         for entry in run.events():
             ledger.update(entry)
+            pushes.update(entry)
             row = metrics.update(entry)
             event = entry.event
             if row is not None:
@@ -94,6 +98,7 @@ class RunSummary:
             alarms=tuple(alarms),
             num_resumes=num_resumes,
             ceilings=ceilings,
+            kv=KeepOrReprefill(recipe.engine.kv, pushes.sums),
         )
 
     def ceiling_of(self, fit: Fit) -> float | None:
@@ -114,6 +119,7 @@ class RunSummary:
             "ledger": self.ledger.to_dict(),
             "alarms": alarms,
             "ceilings": dict(self.ceilings),
+            "keep_or_reprefill": self.kv.to_dict(),
         }
 
 
@@ -352,6 +358,8 @@ _MEASURES: dict[str, Callable[[MetricsRow], float | None]] = {
     "KL to the same weights' sampler": _trainer("kl_mismatch"),
     "tokens that a bound holds back": _trainer("clipped_share"),
     "worst mismatch, nats": _trainer("mismatch_max"),
+    "KL by a kept cache, nats a token": lambda row: row.drift_kl,
+    "decoding stood still for the push, s": lambda row: row.push_waited_s,
     "gradient norm": _trainer("grad_norm"),
     "variance that the critic explains": _trainer("critic_explained_variance"),
 }

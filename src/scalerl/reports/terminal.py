@@ -137,6 +137,11 @@ def print_run(report: RunReport, console: Console) -> None:
     measured = run_tables.measures(summary, is_ascii=console.options.ascii_only)
     shown = (run_tables.alarms(summary), run_tables.counts(summary), measured, ledger_table(summary.ledger), costs_of(summary.ledger))
     print_tables(shown, console)
+    console.print()
+    console.print(_text("Keep or re-prefill?", console, style="bold"))
+    for sentence in summary.kv.sentences():
+        console.print(_text(sentence, console))
+    print_tables(summary.kv.tables(), console)
 
 
 def _headline_style(fit: Fit) -> str:

@@ -115,6 +115,12 @@
     return { traces: [trace], layout: { showlegend: false, bargap: 0.15, xaxis: { ...counted(""), dtick: run.ages.x.length > 12 ? undefined : 1 }, yaxis: { nticks: 4 } } };
   }
 
+  function drift(run, index) {
+    const { x, y } = run.drift[index];
+    const trace = { x, y, type: "bar", marker: { color: colour("law") }, hovertemplate: "%{x}: %{y:.3~g} nats a token<extra></extra>" };
+    return { traces: [trace], layout: { showlegend: false, bargap: 0.15, xaxis: { type: "category" }, yaxis: { nticks: 4, exponentformat: "e", rangemode: "tozero" } } };
+  }
+
   function costs(run) {
     const kind = (name) => (name.startsWith("idle") ? "earlier" : name === "unbooked" ? "bad" : "law");
     const trace = { x: run.costs.x, y: run.costs.y.map(plain), type: "bar", orientation: "h", marker: { color: run.costs.y.map((name) => colour(kind(name))) },
@@ -122,7 +128,7 @@
     return { traces: [trace], layout: { showlegend: false, bargap: 0.25, xaxis: counted("device-seconds"), yaxis: { autorange: "reversed", ticksuffix: " ", dtick: 1 } } };
   }
 
-  const ofRuns = { step, ages, costs };
+  const ofRuns = { step, ages, costs, drift };
   const kinds = { curve: (i) => curve(plots[i]), comparison, residuals: (i) => residuals(plots[i]), linear: (i) => linear(plots[i]), ceilings: (i) => ceilings(plots[i]) };
 
   function draw(frame) {
