@@ -8,6 +8,7 @@ groups of four completions; of those one is filtered, one is interrupted and hal
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ from scalerl.records.events import (
     RunStarted,
     StepFinished,
 )
+from scalerl.records.push import DRIFT_PROBE, MeasuredDrift, Push, TokenDrift, TraceDrift
 from scalerl.records.rollout import Completion, Group, Outcome, Prompt, Score
 from scalerl.runs import RunDirectory
 from scalerl.runs.rollouts import RolloutWriter
@@ -39,6 +41,8 @@ R0, C_MID, B = 0.20, 2.0e11, 2.0
 PROMPTS, GROUP, TOKENS = 4, 4, 8
 STEP_S, STEP_FLOPS = 2.0, 1.0e10
 """Seconds of a step, and FLOPs of it on the curve's axis: a fifth is generation."""
+DRIFT = 0.01
+"""Nats by which a kept cache moves one token of a completion that meets a push."""
 HELD_OUT = 1000
 EVALUATE_EVERY = 4
 START_S = 1_700_000_000.0
@@ -116,8 +120,9 @@ def _step(step: int, groups: Sequence[int]) -> StepFinished:
     tokens = PROMPTS * GROUP * TOKENS
     costs = (
         Cost(
-            "generator:0", Activity.GENERATE, seconds=0.9 * STEP_S, flops=0.2 * STEP_FLOPS, overhead_flops=0.01 * STEP_FLOPS, tokens=tokens
+            "generator:0", Activity.GENERATE, seconds=0.89 * STEP_S, flops=0.2 * STEP_FLOPS, overhead_flops=0.01 * STEP_FLOPS, tokens=tokens
         ),
+        Cost("generator:0", Activity.PUSH, seconds=0.01 * STEP_S, tokens=10 * GROUP, detail=DRIFT_PROBE),
         Cost("generator:0", Activity.IDLE, seconds=0.1 * STEP_S, detail="buffer full"),
         Cost("trainer:0", Activity.TRAIN, seconds=0.75 * STEP_S, flops=0.8 * STEP_FLOPS, overhead_flops=0.08 * STEP_FLOPS, tokens=tokens),
         Cost("trainer:0", Activity.IDLE, seconds=0.24 * STEP_S, detail="no batch"),
@@ -137,7 +142,36 @@ def _step(step: int, groups: Sequence[int]) -> StepFinished:
         "prompts_left_out": float(step // 10),
     }
     return StepFinished(
-        step=step, version=step, trained=tuple(groups[1:]), filtered={"zero_variance": tuple(groups[:1])}, metrics=metrics, costs=costs
+        step=step,
+        version=step,
+        trained=tuple(groups[1:]),
+        filtered={"zero_variance": tuple(groups[:1])},
+        metrics=metrics,
+        push=_push(),
+        costs=costs,
+    )
+
+
+def _push() -> Push:
+    """A push that meets the last group after three tokens of each completion; of the next five one in five drifts by DRIFT."""
+    kl, weight = math.expm1(DRIFT) - DRIFT, math.exp(DRIFT)
+    drift = MeasuredDrift(
+        tokens=(
+            TokenDrift(1, 2, 4 * GROUP, DRIFT * GROUP, DRIFT**2 * GROUP, kl * GROUP, (3.0 + weight) * GROUP, (3.0 + weight**2) * GROUP),
+            TokenDrift(1, 3, GROUP, 0.0, 0.0, 0.0, float(GROUP), float(GROUP)),
+        ),
+        traces=(TraceDrift(1, GROUP, weight * GROUP, weight**2 * GROUP),),
+        recomputed_tokens=10 * GROUP,
+        recomputed_pairs=55 * GROUP,
+    )
+    return Push(
+        num_rows=GROUP,
+        prompt_tokens=3 * GROUP,
+        generated_tokens=2 * GROUP,
+        reprefill_tokens=5 * GROUP,
+        reprefill_pairs=15 * GROUP,
+        waited_s=0.01 * STEP_S,
+        drift=drift,
     )
 
 
