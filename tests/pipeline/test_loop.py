@@ -308,7 +308,7 @@ def test_a_synchronous_run_generates_nothing_beside_an_evaluation_that_is_begun_
     stage = Stage(Script(loop_settings(k=0, evaluate_every=2), num_steps=2, evaluating_s=20.0, most_restarts=1))
     begun = []
     begin = stage.begin_evaluation
-    stage.begin_evaluation = lambda requests: (begun.append(stage.orchestrator.census[Place.IN_FLIGHT]), begin(requests))  # type: ignore[method-assign]
+    stage.begin_evaluation = lambda requests: (begun.append(stage.orchestrator.census[Place.IN_FLIGHT]), begin(requests))  # type: ignore[assignment, func-returns-value, method-assign]
     stage.loop.call_later(25.0, stage.lose)
     told = stage.play()
     during = [census for census, entry in zip(told.censuses, told.events, strict=True) if isinstance(entry.event, Evaluated)]

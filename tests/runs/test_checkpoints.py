@@ -95,6 +95,18 @@ def test_a_step_that_comes_again_replaces_its_checkpoint(tmp_path):
     assert [path.name for path in store.folder.iterdir()] == ["step-000005"]
 
 
+@pytest.mark.parametrize("keep_last", [1, 2])
+def test_one_that_a_resume_has_passed_over_does_not_outlive_those_that_come_after(tmp_path, keep_last):
+    store = CheckpointStore(tmp_path, Checkpoints(keep_last=keep_last, keep_every_steps=5))
+    saved(store, 10, seq=1000)
+    assert store.latest(next_seq=50) is None, "it is ahead of its log"
+    saved(store, 2, seq=60)
+    latest = store.latest(next_seq=2000)
+    assert latest is not None
+    assert latest.state.step == 2
+    assert store.steps() == [2]
+
+
 def test_the_log_is_durable_before_the_checkpoint_is_there(tmp_path):
     store = CheckpointStore(tmp_path, Checkpoints())
     seen = []

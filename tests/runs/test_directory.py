@@ -87,7 +87,7 @@ def test_an_empty_folder_becomes_the_run_and_a_file_does_not(tmp_path, recipe):
     (tmp_path / "empty").mkdir()
     assert RunDirectory.create(tmp_path / "empty", recipe, clock=ManualClock()).recipe == recipe
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(OccupiedError, match="the folder is in use"):
+    with pytest.raises(OccupiedError, match="the folder is in use; give another --out, or move away what lies there, which is no run"):
         RunDirectory.create(tmp_path / "file", recipe, clock=ManualClock())
     assert (tmp_path / "file").read_text() == "mine"
 

@@ -253,3 +253,12 @@ def test_both_roles_end_when_the_orchestrator_is_killed(tmp_path: Path) -> None:
         gone, _, _ = select.select([descriptor], [], [], 60.0)
         os.close(descriptor)
         assert gone, "a role lives on without its orchestrator"
+
+
+def test_a_process_that_cannot_be_started_is_told_in_a_sentence(tmp_path, monkeypatch):
+    def refused(process: BaseProcess) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("multiprocessing.context.SpawnProcess.start", refused)
+    with pytest.raises(ScalerlError, match=r"no process for the trainer could be started .*unavailable"):
+        play(lambda roles: asyncio.sleep(0), tmp_path)

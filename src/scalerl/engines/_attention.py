@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from scalerl.engines._blocks import Block, Ints, More, Whole
+from scalerl.engines._blocks import Block, Ints, Whole
 
 _LARGEST_PIECE = 1.5
 """Smaller pieces read less in vain and call more kernels."""
@@ -44,7 +44,8 @@ class _Piece:
     tokens: slice
     """Of the pass."""
     rows: slice | Tensor
-    """N of them."""
+    num_rows: int
+    """N"""
     bias: Tensor
     """(N * K, W * A / K, L) 0 where a query may look, -inf elsewhere."""
     num_pairs: int
@@ -84,20 +85,19 @@ class RowKeys:
     def prepare(self, blocks: Sequence[Block]) -> Pass:
         """Make room for the tokens of `blocks`, and say where they go and what they attend to."""
         self._reserve(max(block.longest for block in blocks))
-        stored, rows = zip(*(block.stored for block in blocks), strict=True)
-        firsts = np.cumsum([0, *(block.ids.size for block in blocks)])
+        firsts = np.cumsum([0, *(block.ids.size for block in blocks[:-1])]).tolist()
         positions = np.concatenate([block.positions.ravel() for block in blocks])
-        tokens = np.concatenate([first + of_block for first, of_block in zip(firsts, stored, strict=False)])
-        heads = np.concatenate(rows)[:, None] * self._kv_heads + np.arange(self._kv_heads)
-        _, _, num_rows, _, capacity, _ = self._store.shape
-        of_keys = (heads * capacity + positions[tokens][:, None]).ravel()
+        stored, rows = (np.concatenate(of_blocks) for of_blocks in zip(*(block.stored for block in blocks), strict=True))
+        stored += np.repeat(firsts, [block.num_stored for block in blocks])
+        _, _, num_rows, kv_heads, capacity, _ = self._store.shape
+        keys = ((rows[:, None] * kv_heads + np.arange(kv_heads)) * capacity + positions[stored][:, None]).ravel()
         on_device = self._to_device(positions)
         return Pass(
             ids=self._to_device(np.concatenate([block.ids.ravel() for block in blocks])),
             positions=on_device,
-            stored=self._to_device(tokens) if any(block.is_shared for block in blocks) else None,
-            places=self._to_device(np.concatenate((of_keys, of_keys + num_rows * self._kv_heads * capacity))),
-            parts=[part for first, block in zip(firsts, blocks, strict=False) for part in self._parts(block, on_device, first=int(first))],
+            stored=self._to_device(stored) if len(stored) > len(positions) else None,
+            places=self._to_device(np.concatenate((keys, keys + num_rows * kv_heads * capacity))),
+            parts=[part for first, block in zip(firsts, blocks, strict=True) for part in self._parts(block, on_device, first=first)],
         )
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, *, now: Pass, scale: float) -> Tensor:
@@ -117,7 +117,8 @@ class RowKeys:
 
     def move(self, *, source: Ints, target: Ints, length: int) -> None:
         """Copy the first `length` positions of the `source` rows over the `target` rows."""
-        self._store[:, :, self._to_device(target), :, :length] = self._store[:, :, self._to_device(source), :, :length]
+        held = self._store[..., :length, :]
+        held.index_copy_(2, self._to_device(target), held.index_select(2, self._to_device(source)))
 
     def _parts(self, block: Block, positions: Tensor, *, first: int) -> Iterator[_Fresh | _Piece]:
         """The attention of `block`, whose tokens begin at `first` in the pass."""
@@ -132,7 +133,7 @@ class RowKeys:
             else:
                 rows = self._to_device(block.rows[begin:end])
             bias = self._bias(positions[tokens].view(end - begin, width), length)
-            yield _Piece(tokens, rows, bias, (end - begin) * width * length)
+            yield _Piece(tokens, rows, end - begin, bias, (end - begin) * width * length)
 
     def _bias(self, positions: Tensor, length: int) -> Tensor:
         """(N * K, W * A / K, L) for queries at (N, W) `positions`; one row for all queries of a key where W is 1."""
@@ -144,14 +145,13 @@ class RowKeys:
 
     def _of_rows(self, part: _Piece, queries: Tensor, store: Tensor, *, scale: float) -> Tensor:
         """(N * W, A * D) what (N * W, A, D) `queries` see of the N rows that they go on from."""
-        keys, values = store[:, part.rows, :, : part.bias.shape[2]].flatten(1, 2)
-        num_rows, kv_heads = len(keys) // self._kv_heads, self._kv_heads
-        by_row = queries.unflatten(0, (num_rows, -1)).unflatten(2, (kv_heads, -1))  # (N, W, K, A / K, D)
-        by_key = by_row.transpose(1, 2).reshape(num_rows * kv_heads, -1, self._head_size)
+        keys, values = store[:, part.rows, :, : part.bias.shape[2]].flatten(1, 2).unbind()
+        by_row = queries.view(part.num_rows, -1, self._kv_heads, self._queries_per_key * self._head_size)
+        by_key = by_row.transpose(1, 2).reshape(len(keys), -1, self._head_size)
         scores = torch.baddbmm(part.bias, by_key, keys.transpose(1, 2), alpha=scale)
         weights = scores.softmax(-1, dtype=self._softmax_dtype).to(scores.dtype)
         seen = torch.bmm(weights, values)
-        return seen.view(num_rows, kv_heads, by_row.shape[1], -1).transpose(1, 2).reshape(len(queries), -1)
+        return seen.view(by_row.transpose(1, 2).shape).transpose(1, 2).reshape(len(queries), -1)
 
     def _reserve(self, length: int) -> None:
         """Make room for `length` positions, doubling so that a long completion is copied a few times only."""
@@ -168,7 +168,7 @@ class RowKeys:
 
 def _of_selves(part: _Fresh, queries: Tensor, keys: Tensor, values: Tensor, *, scale: float) -> Tensor:
     """(N * W, A * D) what the (N * W, A, D) queries of N sequences see of their own sequence."""
-    queries, keys, values = (tensor.unflatten(0, (part.num_sequences, -1)).transpose(1, 2) for tensor in (queries, keys, values))
+    queries, keys, values = (tensor.view(part.num_sequences, -1, *tensor.shape[1:]).transpose(1, 2) for tensor in (queries, keys, values))
     grouped = queries.shape[1] != keys.shape[1]
     seen = scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=scale, enable_gqa=grouped)
     return seen.transpose(1, 2).flatten(2).flatten(0, 1)

@@ -41,7 +41,7 @@ class Whole:
     @property
     def longest(self) -> int:
         """Tokens that any row holds afterwards."""
-        return self.ids.shape[1]
+        return int(self.ids.shape[1])
 
     @property
     def stored(self) -> tuple[Ints, Ints]:
@@ -50,15 +50,15 @@ class Whole:
         return (self.sequence_of_row[:, None] * width + np.arange(width)).ravel(), self.rows.repeat(width)
 
     @property
-    def is_shared(self) -> bool:
-        """Whether rows share a sequence."""
-        return len(self.rows) > len(self.ids)
+    def num_stored(self) -> int:
+        """Keys that rows take, shared ones as often as they are taken."""
+        return len(self.rows) * int(self.ids.shape[1])
 
     @property
     def num_pairs(self) -> int:
         """(token, key) pairs under causal attention."""
         num, width = self.ids.shape
-        return num * width * (width + 1) // 2
+        return int(num * width * (width + 1) // 2)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +80,7 @@ class More:
     @property
     def ends(self) -> Ints:
         """(N,) tokens that the row holds afterwards."""
-        return self.starts + self.ids.shape[1]
+        return self.starts + int(self.ids.shape[1])
 
     @property
     def longest(self) -> int:
@@ -98,9 +98,9 @@ class More:
         return np.arange(self.ids.size), self.row_index.repeat(self.ids.shape[1])
 
     @property
-    def is_shared(self) -> bool:
-        """Whether rows share a sequence."""
-        return False
+    def num_stored(self) -> int:
+        """Keys that rows take."""
+        return self.ids.size
 
     @property
     def num_pairs(self) -> int:

@@ -68,7 +68,7 @@ class CachedBody:
         places = np.concatenate([(chosen[:, None] * width + np.arange(block.ids.shape[1])).ravel() for chosen, block in blocks])
         hidden = computed.new_zeros(num * width, computed.shape[-1])
         hidden[self._to_device(places)] = computed
-        return hidden.unflatten(0, (num, width))
+        return hidden.view(num, width, -1)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor, *, activity: Activity) -> Tensor:

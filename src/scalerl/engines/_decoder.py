@@ -1,19 +1,20 @@
-"""The decoder's forward pass, written for sampling: the sum of Llama, Qwen2, Qwen3 and Mistral, on the weights of the Hugging Face module.
+"""The forward pass of Llama, Mistral, Qwen2 and Qwen3, written for sampling, on the weights of the Hugging Face module.
 
     x = embed(ids)
     for each layer
-        q, k, v = rotate(norm(split(x -> attention_norm -> qkv)))         v is not rotated; head norms and biases where there are any
-        x += output(attend(q, k, v))                                      `_attention.py`
-        x += down(act(gate) * up),  gate, up = split(x -> mlp_norm -> gate_up)
+        q, k, v = split(qkv(attention_norm(x)));  q, k = rotate(head_norm(q, k))      head norms and biases where there are any
+        x += output(attend(q, k, v))                                                  `_attention.py`
+        gate, up = split(gate_up(mlp_norm(x)))
+        x += down(act(gate) * up)
     hidden = final_norm(x)
 
-The tokens of a pass are packed, prompts and single tokens alike, so that matmuls see no padding. What is a matrix of many
-rows in Hugging Face's file, and of more here (q, k and v; gate and up), is one tensor that both look at: weights that are
-copied into the module are in use here at once, and no weight is held twice.
+The tokens of a pass are packed, prompts and single tokens alike, so that no matmul sees padding. What are several matrices
+in Hugging Face's module and one here (q, k and v; gate and up) lie in one place that both look at: weights that are copied
+into the module are in use here at once, and none is held twice.
 
-Rotary angles come from the module's own table, so that every scaling of them is right by construction; the two kinds that
-change with the length of the sequence are not for this file. `Decoder.runs` decides by the file that a module's class was
-written in: those named in `_TOLD_HERE` were read, and every other decoder runs through `_module.py`.
+Rotary angles come from the module's own table, so that every scaling of them is right by construction; the kinds that change
+with the length of the sequence are not for this file. `Decoder.runs` decides by the file that a module's class was written
+in: those of `_TOLD_HERE` were read, and every other decoder runs through `_module.py`.
 """
 
 from __future__ import annotations
@@ -104,11 +105,11 @@ class _Layer:
 
     def project(self, hidden: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(T, A, D) queries, (T, K, D) keys and (T, K, D) values of (T, H) hidden states."""
-        heads = linear(_normed(hidden, self._attention_norm), *self._qkv).unflatten(-1, (-1, self._head_size))
-        turned, values = heads.tensor_split([self.num_heads + self.num_kv_heads], dim=1)
+        heads = linear(_normed(hidden, self._attention_norm), *self._qkv).view(len(hidden), -1, self._head_size)
+        turned, values = heads.split((self.num_heads + self.num_kv_heads, self.num_kv_heads), dim=1)
         if self._head_norms is not None:
             turned = self._normed_heads(turned, *self._head_norms)
-        queries, keys = _rotated(turned, cosine, sine).tensor_split([self.num_heads], dim=1)
+        queries, keys = _rotated(turned, cosine, sine).split((self.num_heads, self.num_kv_heads), dim=1)
         return queries, keys, values
 
     def finish(self, hidden: Tensor, seen: Tensor) -> Tensor:

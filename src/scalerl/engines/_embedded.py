@@ -3,7 +3,7 @@
 What a push does to the caches of requests in flight (arXiv 2510.13786 and PipelineRL, arXiv 2509.19128, keep them):
 
     keep        nothing: later tokens attend to keys of older weights, for the life of one completion at most
-    reprefill   they are computed anew under the new weights, all tokens but the last, booked apart
+    reprefill   they are computed anew under the new weights, all tokens but the last, a prompt once for its group; booked apart
     drain       the completions end under the old weights first; queued requests wait and start under the new ones
 
 New requests never see keys of older weights, whatever the policy: a prompt is prefilled when it is admitted, and only the

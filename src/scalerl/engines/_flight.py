@@ -3,13 +3,17 @@
     step      admit the groups that there is room for, one token for every row, retire what is done
     refresh   compute the cache of all rows anew, after the weights have changed
 
-A row that is done is replaced by the last one, so that rows stay side by side and no step computes an empty one. All
-bookkeeping is one structured NumPy array; Python loops run over what starts or ends only.
+A step is one forward pass: the last token of every row that goes on, and the prompt of every group that begins, once for all
+of its rows. A row that is done is replaced by the last one, so that rows stay side by side and no step computes an empty one;
+now and then they are put in order of their length, so that attention reads little in vain. All bookkeeping is one structured
+NumPy array; Python loops run over what starts or ends only.
 
 A draw is keyed by (seed, purpose, prompt, epoch) and counted by (completion, position): a token does not depend on its
 row, its neighbours or the order of admission, but for the rounding of matmuls of other shapes.
 
-Booked tokens are the sampled ones (no prompts, nothing inserted), and those computed again by `refresh`.
+Booked tokens are the sampled ones (no prompts, nothing inserted), and those that `refresh` computes again: the prompt of a
+group once, however many of its rows are in flight, and in every row what follows it, but for the last token, which the next
+step feeds as ever.
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ from scalerl.records.rollout import Completion, Group, Prompt
 
 Bools = NDArray[np.bool_]
 
-LOGITS_AT_ONCE = 2**22
+_LOGITS_AT_ONCE = 2**22
 """So that a large vocabulary is never held for all rows at once."""
 _DRAWN_AT_ONCE = 16
 """A call of the generator takes 100 us for any number of draws up to some hundreds."""
@@ -245,15 +249,14 @@ class Flight:
                 self._interrupt(np.flatnonzero(due), self._decoding.insertion, version=version)
 
     def _sample(self, hidden: torch.Tensor, predictor_of_row: Ints, draws: NDArray[np.float64]) -> tuple[Ints, NDArray[np.float32]]:
-        """(R,) tokens and their log-probs; never more logits at once than `LOGITS_AT_ONCE`."""
+        """(R,) tokens and their log-probs; never more logits at once than `_LOGITS_AT_ONCE`."""
         ids, log_probs = [], []
-        at_once = max(1, LOGITS_AT_ONCE // int(self._body.policy.config.vocab_size))
+        at_once = max(1, _LOGITS_AT_ONCE // len(self._is_stop))
         for first in range(0, len(hidden), at_once):
             logits = self._body.logits(hidden[first : first + at_once], activity=self._activity)
             begin, end = np.searchsorted(predictor_of_row, (first, first + at_once))
-            predictors = torch.from_numpy(predictor_of_row[begin:end] - first).to(hidden.device)
-            if end - begin != len(logits):
-                logits = logits[predictors]
+            if end - begin > len(logits):  # rows of one group begin with the same logits
+                logits = logits[torch.from_numpy(predictor_of_row[begin:end] - first).to(hidden.device)]
             tokens, scores = sample(logits, torch.from_numpy(draws[begin:end]).to(hidden.device), temperature=self._decoding.temperature)
             ids.append(tokens.cpu().numpy())
             log_probs.append(scores.cpu().numpy())

@@ -133,9 +133,9 @@ class Policy:
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids` without special tokens, as graders read it."""
         if self.tokenizer.clean_up_tokenization_spaces:
-            return cast("str", self.tokenizer.decode(ids, skip_special_tokens=True))
+            return cast("str", self.tokenizer.decode(list(ids), skip_special_tokens=True))
         # The same without a check in Python of every id, which takes twenty times as long.
-        return cast("str", self.tokenizer.backend_tokenizer.decode(ids, skip_special_tokens=True))
+        return self.tokenizer.backend_tokenizer.decode(ids, skip_special_tokens=True)
 
     def _encode(self, text: str, *, where: str, add_special_tokens: bool) -> tuple[int, ...]:
         try:

@@ -695,6 +695,8 @@ class Orchestrator:
 
     async def _save(self) -> None:
         """Write a checkpoint of everything up to this moment."""
+        # Whether there is a generator to evaluate with is part of the state.
+        await self._until(lambda: not self._is_restarting)
         folder = self._store.begin(self.step)
         entry = self._journal.append(CheckpointStarted(step=self.step))
         state = LoopState(

@@ -77,7 +77,7 @@ class CheckpointStore:
                 final.rename(draft.with_suffix(".replaced"))
             draft.rename(final)
             sync(self.folder)
-            self._prune()
+            self._prune(step)
         except OSError as error:
             raise self._failed(error) from None
 
@@ -100,11 +100,13 @@ class CheckpointStore:
         """The folder of the latest checkpoint; None if there is none."""
         return next(reversed(checkpoints_in(self.folder).values()), None)
 
-    def _prune(self) -> None:
-        """Remove what the settings do not keep."""
+    def _prune(self, newest: int) -> None:
+        """Remove what the settings do not keep, and later ones than `newest`, which a resume from before them has passed over."""
         forever = self._settings.keep_every_steps
-        for step in self.steps()[: -self._settings.keep_last]:
-            if forever is None or step % forever:
+        steps = self.steps()
+        lineage = [step for step in steps if step <= newest]
+        for step in set(steps) - set(lineage[-self._settings.keep_last :]):
+            if forever is None or step % forever or step > newest:
                 # Hidden first: a kill while its files are removed one by one must not leave half a checkpoint.
                 self._final(step).rename(self._draft(step))
         self._sweep()

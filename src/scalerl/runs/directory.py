@@ -123,4 +123,6 @@ class RunDirectory:
 
 
 def _occupied(path: Path) -> OccupiedError:
-    return OccupiedError("the folder is in use", where=str(path), remedy="give another --out, or --resume to go on with it")
+    is_run = RunDirectory(path).manifest_path.is_file()
+    otherwise = "--resume to go on with it" if is_run else "move away what lies there, which is no run"
+    return OccupiedError("the folder is in use", where=str(path), remedy=f"give another --out, or {otherwise}")

@@ -184,11 +184,19 @@ class ProcessLink:
 
 
 def spawned(birth: Birth) -> tuple[BaseProcess, socket.socket]:
-    """A process that begins to be a role, and the orchestrator's end of its pipe."""
+    """A process that begins to be a role, and the orchestrator's end of its pipe.
+
+    Raises:
+        ScalerlError: the machine has no room for another process.
+    """
     ours, theirs = socket.socketpair()
     process = get_context("spawn").Process(target=main, args=(birth, theirs), name=birth.name)
-    with theirs, _interrupts_held():
-        process.start()
+    try:
+        with theirs, _interrupts_held():
+            process.start()
+    except OSError as error:
+        ours.close()
+        raise ScalerlError(f"no process for the {birth.name} could be started ({error})", remedy=RESUME) from error
     return process, ours
 
 

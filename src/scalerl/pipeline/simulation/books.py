@@ -1,6 +1,6 @@
 """The books of a simulated run, kept from outside: what the roles were asked, what the events say, and whether both agree.
 
-They rely on nothing that the loop counts. `Lineage` is what the surviving events say; a resume takes it back to its checkpoint.
+They rely on nothing that the loop counts. What the surviving events say is a `Lineage`; a resume takes it back to its checkpoint.
 A broken invariant is an AssertionError that says which.
 """
 
@@ -10,18 +10,15 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from copy import copy
-from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from scalerl.core.events import Entry
-from scalerl.core.random import permutation, stream_key
 from scalerl.curriculum.filters import Filter
 from scalerl.curriculum.filters.staleness import Staleness
 from scalerl.pipeline.evaluation import is_due
 from scalerl.pipeline.orchestrator import LoopSettings, LoopState, Orchestrator, Place
 from scalerl.pipeline.prompt_queue import PromptQueue
+from scalerl.pipeline.simulation.lineage import Lineage, Visit
 from scalerl.pipeline.simulation.scenario import Scenario
 from scalerl.records.cost import Activity, Cost
 from scalerl.records.events import CheckpointStarted, Evaluated, Event, GroupFinished, Restarted, Resumed, RunEnded, StepFinished
@@ -35,37 +32,6 @@ if TYPE_CHECKING:
 HELD_OUT = [Prompt(f"held-out-{index}", f"task-{index % 2}", "", (1,), "") for index in range(3)]
 _TASKS = {prompt.task for prompt in HELD_OUT}
 _CANNOT_GO_ON = "the selector leaves out every training prompt"
-
-Visit = tuple[int, str]
-"""(epoch, prompt)"""
-
-
-@dataclass(slots=True)
-class Lineage:
-    """What the events say that still count."""
-
-    step: int = 0
-    version: int = 0
-    finished: dict[int, GroupFinished] = field(default_factory=dict)
-    settled: set[int] = field(default_factory=set)
-    visits: set[Visit] = field(default_factory=set)
-    """Those of the settled groups."""
-    counts: dict[str, list[tuple[int, int, int, int]]] = field(default_factory=dict)
-    """(step that told, passed, graded, epoch) of the trained and filtered groups, by prompt."""
-    evaluated: set[tuple[int, str]] = field(default_factory=set)
-    """(version, task)"""
-    owed: set[int] = field(default_factory=set)
-    """Versions whose evaluation fell due."""
-    evaluating: int | None = None
-    """The version whose evaluation has begun and was not told."""
-
-    def at_this_moment(self) -> Lineage:
-        """A copy that later events do not change."""
-        taken = copy(self)
-        for name in ("finished", "settled", "visits", "counts", "evaluated", "owed"):
-            setattr(taken, name, copy(getattr(self, name)))
-        taken.counts = {prompt: list(counts) for prompt, counts in self.counts.items()}
-        return taken
 
 
 class Books:
@@ -418,7 +384,9 @@ class Books:
         self._check_metrics(event)
         lineage.step, lineage.version = event.step, event.version
         for number in (*event.trained, *filtered, *event.dropped, *event.failed):
-            self._settle(number, counts=number not in event.dropped and number not in event.failed)
+            lineage.settle(number)
+        for number in (*event.trained, *filtered):
+            lineage.count(number)
         self._batch = ()
         if is_due(event.step, every_steps=settings.evaluate_every, early_growth=settings.evaluation_growth):
             # What a lost generator cannot take falls due when another has taken it.
@@ -441,18 +409,6 @@ class Books:
         push = self._handed_over if self._is_pushed else None
         assert event.push == push or self.generator.is_lost, f"{event.push} is told of a push that met {push}"
         self._is_pushed = False
-
-    def _settle(self, number: int, *, counts: bool) -> None:
-        lineage = self._lineage
-        assert number in lineage.finished, f"group {number} is settled and was never finished"
-        finished = lineage.finished[number]
-        assert number not in lineage.settled, f"group {number} is settled twice"
-        visit = (finished.epoch, finished.prompt_id)
-        assert visit not in lineage.visits, f"{visit} is settled twice"
-        lineage.settled.add(number)
-        lineage.visits.add(visit)
-        if counts:
-            lineage.counts.setdefault(finished.prompt_id, []).append((lineage.step, *_counts(finished)))
 
     def _evaluated(self, event: Evaluated, *, time_s: float) -> None:
         lineage = self._lineage
@@ -478,35 +434,15 @@ class Books:
         is_evaluating = lineage.evaluating is not None
         assert state.is_evaluating == is_evaluating or self.generator.is_lost, "a checkpoint knows whether an evaluation is on its way"
         assert (state.evaluated, next(iter(_TASKS))) in lineage.evaluated, f"version {state.evaluated} was not evaluated"
-        self._lineage, current = lineage, self._lineage
         lineage.step += 1
         untold = [number for groups in state.untold.filtered.values() for number in groups]
         for number in (*untold, *state.untold.dropped, *state.untold.failed):
-            self._settle(number, counts=number in untold)
-        self._lineage = current
-        self._check_queue(state, lineage)
+            lineage.settle(number)
+        for number in untold:
+            lineage.count(number)
+        lineage.check_queue(state.queue, self.scenario)
         assert state.step != self._saved_step or not self._is_saved, f"step {state.step} is saved twice"
         self._saved_step, self._is_saved, self._num_durable = state.step, True, len(self.events)
-
-    def _check_queue(self, state: LoopState, lineage: Lineage) -> None:
-        """Each prompt that was handed out is open or settled, once, but for those that the selector may leave out."""
-        queue, num_prompts = state.queue, self.scenario.num_prompts
-        turns = [(epoch, place) for epoch in range(queue.epoch) for place in range(num_prompts)]
-        turns += [(queue.epoch, place) for place in range(queue.place)]
-        handed_out = {(epoch, f"prompt-{_order(self.scenario.seed, epoch, num_prompts)[place]}") for epoch, place in turns}
-        still_open = [(turn.epoch, f"prompt-{turn.index}") for turn in queue.open]
-        assert len(set(still_open)) == len(still_open), "a prompt is open twice"
-        assert not lineage.visits.intersection(still_open), "a prompt is open and settled"
-        assert lineage.visits | set(still_open) <= handed_out, "a prompt is open or settled that was not handed out"
-        for epoch, prompt in handed_out - lineage.visits - set(still_open):
-            before = [counts for counts in lineage.counts.get(prompt, []) if counts[3] < epoch]
-            left_out = any(self.scenario.selector.leaves_out(passed, graded, epochs_ago=epoch - at) for _, passed, graded, at in before)
-            assert left_out, f"{prompt} of epoch {epoch} is lost"
-        assert {f"prompt-{index}" for index in queue.counts} == set(lineage.counts), "the queue knows the counts of other prompts"
-        for index, told in queue.counts.items():
-            counts = lineage.counts[f"prompt-{index}"]
-            last = {one[1:] for one in counts if one[0] == counts[-1][0]}
-            assert told in last, f"the queue has {told} of prompt {index}, whose last groups have {last}"
 
     def _next_prompt(self) -> object:
         """What a queue in the state of the loop's would hand out."""
@@ -526,12 +462,6 @@ def _rounds(settings: LoopSettings) -> int | None:
 _UNSETTLED = (Place.IN_FLIGHT, Place.GRADING, Place.BUFFERED, Place.TRAINING)
 
 
-@lru_cache(maxsize=4096)
-def _order(seed: int, epoch: int, num_prompts: int) -> list[int]:
-    """The training prompts in the order of an epoch."""
-    return [int(index) for index in permutation(stream_key(seed, "order", epoch), num_prompts)]
-
-
 def _key(group: Group | None) -> tuple[int, int]:
     """What groups are sorted by: the version of the oldest first token."""
     assert group is not None, "a group is there when it is buffered"
@@ -545,8 +475,3 @@ def _num_tokens(completion: Completion) -> int:
 def _takes_out(rule: Filter, group: Group, *, version: int) -> bool:
     """Whether a batch that updates `version` does without `group`; masking all of it is one way."""
     return rule.takes_out(group, version=version) or all(rule.masks(completion) for completion in group.completions)
-
-
-def _counts(finished: GroupFinished) -> tuple[int, int, int]:
-    """(passed, graded, epoch)"""
-    return finished.passed.count(True), len(finished.passed) - finished.passed.count(None), finished.epoch
