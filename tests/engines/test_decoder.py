@@ -21,7 +21,8 @@ from scalerl.engines._body import CachedBody
 from scalerl.engines._decoder import Decoder
 from scalerl.models._policy import Policy
 from scalerl.records.cost import Activity
-from tests.engines.tiny import assert_log_probs, other_weights, ragged_requests, run, tiny_policy
+from scalerl.testing.engines import noisy
+from tests.engines.tiny import assert_log_probs, ragged_requests, run, tiny_policy
 
 COMMON = {
     "vocab_size": 18,
@@ -192,7 +193,7 @@ def test_weights_are_held_once_and_those_that_are_loaded_are_in_use_at_once(mete
     frozen.body.freeze()
     kept = frozen.body.policy
     assert kept is not policy
-    policy.load_tensors(other_weights(policy))
+    policy.load_tensors(noisy(policy))
     for body, owner in ((bodies[0], policy), (bodies[1], policy), (frozen.body, kept)):
         rows = Rows(owner, meter)
         rows.body = body

@@ -13,8 +13,8 @@ from scalerl.objective.length_controls.interruption import Interruption
 from scalerl.objective.length_controls.truncation import Truncation
 from scalerl.records.cost import Activity
 from scalerl.records.push import DRIFT_PROBE
-from tests.engines.test_weights import full_log_probs, kept_log_probs, token_versions
-from tests.engines.tiny import other_weights, ragged_requests, request
+from scalerl.testing.engines import kept_log_probs, noisy, token_versions
+from tests.engines.tiny import full_log_probs, ragged_requests, request
 
 EVERYONE = Drift(rows=64, share=1.0)
 PUSHES = (3, 5, 8)
@@ -25,7 +25,7 @@ PUSHES = (3, 5, 8)
 def versions(policy):
     policies = [copy.deepcopy(policy) for _ in range(len(PUSHES) + 1)]
     for version in range(1, len(policies)):
-        policies[version].load_tensors(other_weights(policy, seed=version))
+        policies[version].load_tensors(noisy(policy, seed=version))
     return policies
 
 
@@ -55,7 +55,7 @@ def compared(groups, out):
 def expected(versions, groups, out, *, kv):
     """(distance, positions, drift of the tokens) of each completion, by passes of the Hugging Face model alone."""
     for group, completion, at in compared(groups, out):
-        anew, kept = full_log_probs(versions[out], group, completion)[at], np.array(kept_log_probs(versions, group, completion))[at]
+        anew, kept = full_log_probs(versions[out], group, completion)[at], kept_log_probs(versions, group, completion)[at]
         sampled, other = (kept, anew) if kv == "keep" else (anew, kept)
         np.testing.assert_allclose(completion.log_probs[at], sampled, atol=1e-5)
         yield out - completion.first_version, at, other - sampled

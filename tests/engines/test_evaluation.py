@@ -3,7 +3,8 @@
 import pytest
 
 from scalerl.records.cost import Activity
-from tests.engines.tiny import other_weights, ragged_requests, run
+from scalerl.testing.engines import noisy
+from tests.engines.tiny import ragged_requests, run
 
 
 def completions(groups):
@@ -30,7 +31,7 @@ def beside(loop, held_out, pushes):
 @pytest.mark.parametrize("kv", ["keep", "reprefill", "drain"])
 def test_pushes_change_the_training_requests_alone(build, policy, kv):
     held_out, requests = ragged_requests(policy, epoch=7), ragged_requests(policy)
-    pushes = [other_weights(policy, seed=seed, size=0.5) for seed in (1, 2, 3)]
+    pushes = [noisy(policy, seed=seed, size=0.5) for seed in (1, 2, 3)]
     expected = completions(build(policy.copied()).evaluate(held_out, between=lambda: None))
 
     alone = build(policy.copied(), kv=kv)
@@ -58,11 +59,11 @@ def test_weights_are_copied_only_if_others_come_before_the_evaluation_has_ended(
     monkeypatch.setattr(type(policy), "copied", lambda policy: copies.append(1) or copied(policy))
     loop = build(policy)
     loop.evaluate(ragged_requests(policy), between=lambda: None)
-    loop.take_weights(1, other_weights(policy), between=lambda: None)
+    loop.take_weights(1, noisy(policy), between=lambda: None)
     assert not copies
     loop.begin_evaluation(ragged_requests(policy))
     for version in (2, 3):
-        loop.take_weights(version, other_weights(policy, seed=version), between=lambda: None)
+        loop.take_weights(version, noisy(policy, seed=version), between=lambda: None)
     assert len(copies) == 1
 
 

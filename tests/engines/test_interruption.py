@@ -8,7 +8,8 @@ import pytest
 from scalerl.core.errors import DataError, UsageError
 from scalerl.core.random import stream_key, uniform
 from scalerl.objective.length_controls.interruption import Interruption
-from tests.engines.tiny import assert_log_probs, other_weights, ragged_requests, request, run
+from scalerl.testing.engines import noisy
+from tests.engines.tiny import assert_log_probs, ragged_requests, request, run
 
 PHRASE = "=-="
 CONTROL = Interruption(after_tokens=(3, 6), phrase=PHRASE, answer_tokens=4)
@@ -102,7 +103,7 @@ def test_an_end_of_thinking_that_the_tokenizer_cannot_write_is_told(build, polic
 
 def test_reprefill_computes_inserted_tokens_too(build, policy):
     later = copy.deepcopy(policy)
-    later.load_tensors(other_weights(policy))
+    later.load_tensors(noisy(policy))
     policy.tokenizer.eos_token = policy.module.generation_config.eos_token_id = policy.config.eos_token_id = None
     control = Interruption(after_tokens=(2, 2), phrase=PHRASE, answer_tokens=4)
     loop = build(policy, control=control, kv="reprefill")

@@ -4,12 +4,11 @@ import copy
 
 import numpy as np
 import pytest
-import torch
-from transformers import DynamicCache
 
 from scalerl.objective.length_controls.interruption import Interruption
 from scalerl.records.cost import Activity
-from tests.engines.tiny import RAGGED, assert_log_probs, full_log_probs, other_weights, ragged_requests, request, run
+from scalerl.testing.engines import kept_log_probs, noisy, token_versions
+from tests.engines.tiny import RAGGED, assert_log_probs, full_log_probs, ragged_requests, request, run
 
 
 @pytest.fixture
@@ -17,7 +16,7 @@ def versions(policy):
     """The policy under the weights of versions 0 to 5, each a model of its own."""
     policies = [copy.deepcopy(policy) for _ in range(6)]
     for version in range(1, 6):
-        policies[version].load_tensors(other_weights(policy, seed=version))
+        policies[version].load_tensors(noisy(policy, seed=version))
     return policies
 
 
@@ -32,21 +31,6 @@ def run_with_pushes(loop, versions, requests, *, steps=(3, 5)):
         finished += loop.step()
         step += 1
     return finished
-
-
-def token_versions(completion):
-    return [version for version, count in completion.version_runs for _ in range(count)]
-
-
-def kept_log_probs(versions, group, completion):
-    """(T,) log-probs when each token's keys are computed by the version in use as it is fed, and never again."""
-    cache, fed, log_probs = DynamicCache(), list(group.prompt.token_ids), []
-    for token, version in zip(completion.token_ids.tolist(), token_versions(completion), strict=True):
-        with torch.no_grad():
-            logits = versions[version].module(input_ids=torch.tensor([fed]), cache=cache, use_cache=True).logits[0, -1]
-        log_probs.append(logits.log_softmax(-1)[token].item())
-        fed = [token]
-    return np.array(log_probs)
 
 
 def recomputed_log_probs(versions, group, completion):

@@ -6,8 +6,8 @@ import torch
 from scalerl.models.config import Config
 from scalerl.records.roles import Request
 from scalerl.records.rollout import Prompt
-
-ALPHABET = "0123456789+-*:=."
+from scalerl.testing import engines
+from scalerl.testing.engines import ALPHABET
 
 
 def tiny_policy(**settings):
@@ -18,12 +18,6 @@ def tiny_policy(**settings):
             if parameter.ndim == 2:
                 parameter.mul_(6.0 if "lm_head" in name else 4.0)
     return policy
-
-
-def other_weights(policy, *, seed=1, size=0.05):
-    """Weights near those of `policy`: what a trainer might push."""
-    generator = torch.Generator().manual_seed(seed)
-    return {name: tensor + size * torch.randn(tensor.shape, generator=generator) for name, tensor in policy.tensors().items()}
 
 
 def request(policy, group, text, *, num_completions=4, epoch=0):
@@ -51,12 +45,7 @@ def run(loop, requests=()):
 
 def full_log_probs(policy, group, completion, *, temperature=1.0):
     """(T,) log-probs of a completion by one forward pass of the whole Hugging Face model, without any cache."""
-    prompt = list(group.prompt.token_ids)
-    ids = torch.tensor([prompt + completion.token_ids.tolist()])
-    with torch.no_grad():
-        logits = policy.module(input_ids=ids).logits[0].float() / temperature
-    steps = logits.log_softmax(-1)[len(prompt) - 1 : -1]
-    return steps.gather(-1, ids[0, len(prompt) :, None])[:, 0].numpy()
+    return engines.full_log_probs(policy, group.prompt.token_ids, completion.token_ids.tolist(), temperature=temperature)
 
 
 def assert_log_probs(policy, groups, *, temperature=1.0):

@@ -26,7 +26,6 @@ from scalerl.core.errors import UsageError
 from scalerl.engines import TokenIds
 from scalerl.engines._drift import DriftProbe
 from scalerl.engines._flight import Decoding, Flight
-from scalerl.engines._insertion import Insertion
 from scalerl.engines._requests import check_requests
 from scalerl.engines._scoring import score
 from scalerl.engines.embedded import Embedded
@@ -58,13 +57,7 @@ class EmbeddedLoop:
         self._kv = settings.kv
         self._policy = policy
         self._meter = meter
-        self._decoding = Decoding(
-            temperature=settings.temperature,
-            completion_tokens=completion_tokens,
-            insertion=Insertion.of(control, policy, completion_tokens=completion_tokens),
-            seed=seed,
-            slots=settings.slots,
-        )
+        self._decoding = Decoding.of(settings, policy, control=control, completion_tokens=completion_tokens, seed=seed)
         self._flight = Flight(policy, self._decoding, purpose="sample", activity=Activity.GENERATE, meter=meter)
         self._evaluation: _Evaluation | None = None
         self._drift = None if settings.kv == "drain" else DriftProbe(policy, settings.drift, self._decoding, kv=settings.kv, meter=meter)

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -30,11 +30,13 @@ from numpy.typing import NDArray
 from scalerl.accounting.meter import Meter
 from scalerl.core.errors import ScalerlError
 from scalerl.core.random import stream_key, uniform
+from scalerl.engines import Engine
 from scalerl.engines._blocks import Block, Ints, More, more_blocks, whole_blocks
 from scalerl.engines._body import CachedBody
 from scalerl.engines._insertion import Insertion
 from scalerl.engines._sampling import sample
 from scalerl.models._policy import Policy
+from scalerl.objective.length_controls import LengthControl
 from scalerl.records.cost import Activity
 from scalerl.records.push import Push
 from scalerl.records.roles import Request
@@ -61,6 +63,16 @@ class Decoding:
     seed: int
     slots: int
     """Rows decoded at once."""
+
+    @classmethod
+    def of(cls, engine: Engine, policy: Policy, *, control: LengthControl, completion_tokens: int, seed: int) -> Self:
+        """What the settings of an engine and of a run make of it.
+
+        Raises:
+            UsageError: the phrase of an interruption leaves no room for an answer.
+        """
+        insertion = Insertion.of(control, policy, completion_tokens=completion_tokens)
+        return cls(engine.temperature, completion_tokens, insertion, seed, engine.slots)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,6 @@ from scalerl.accounting.flops import causal_pairs
 from scalerl.accounting.meter import Meter
 from scalerl.engines import TokenIds
 from scalerl.engines._flight import Decoding
-from scalerl.engines._insertion import Insertion
 from scalerl.engines._requests import check_requests
 from scalerl.engines._vllm_calls import Piece, Token
 from scalerl.engines._vllm_line import Line, Work
@@ -80,13 +79,7 @@ class VllmLoop:
         self._kv = settings.kv
         self._policy = policy
         self._meter = meter
-        self._decoding = Decoding(
-            temperature=settings.temperature,
-            completion_tokens=completion_tokens,
-            insertion=Insertion.of(control, policy, completion_tokens=completion_tokens),
-            seed=seed,
-            slots=settings.slots,
-        )
+        self._decoding = Decoding.of(settings, policy, control=control, completion_tokens=completion_tokens, seed=seed)
         self._training = Traces(policy, self._decoding, purpose="sample", activity=Activity.GENERATE, meter=meter)
         self._evaluation = Traces(policy, self._decoding, purpose="evaluate", activity=Activity.EVALUATE, meter=meter)
         self._version = 0

@@ -110,12 +110,8 @@ class Served:
         return costs
 
     def full_log_probs(self, prompt: TokenIds, continuation: TokenIds, *, version: int) -> LogProbs:
-        """(T,) log-probs of a continuation by one forward pass of the whole Hugging Face model, without any cache."""
-        ids = torch.tensor([[*prompt, *continuation]])
-        with torch.no_grad():
-            logits = self.policies[version].module(input_ids=ids).logits[0].float() / self.engine.temperature
-        log_probs: LogProbs = logits.log_softmax(-1)[len(prompt) - 1 : -1].gather(-1, ids[0, len(prompt) :, None])[:, 0].numpy()
-        return log_probs
+        """(T,) log-probs of a continuation under the weights of `version`, at the engine's temperature."""
+        return full_log_probs(self.policies[version], prompt, continuation, temperature=self.engine.temperature)
 
     def exact_log_probs(self, group: Group, completion: Completion) -> LogProbs:
         """(T,) log-probs of each token, its whole past computed under the version that sampled it; 0 for inserted tokens."""
@@ -127,15 +123,33 @@ class Served:
         return expected
 
     def kept_log_probs(self, group: Group, completion: Completion) -> LogProbs:
-        """(T,) log-probs of each token, the keys of its past computed by the version in use as each was fed, and never again."""
-        cache, fed, log_probs = DynamicCache(), list(group.prompt.token_ids), []
-        for token, version in zip(completion.token_ids.tolist(), token_versions(completion), strict=True):
-            module = self.policies[version].module
-            with torch.no_grad():
-                logits = module(input_ids=torch.tensor([fed]), use_cache=True, **{_cache_name(module): cache}).logits[0, -1]
-            log_probs.append((logits / self.engine.temperature).log_softmax(-1)[token].item())
-            fed = [token]
-        return np.array(log_probs, dtype=np.float32)
+        """(T,) log-probs of each token under caches that pushes leave alone, at the engine's temperature."""
+        return kept_log_probs(self.policies, group, completion, temperature=self.engine.temperature)
+
+
+def full_log_probs(policy: Policy, prompt: TokenIds, continuation: TokenIds, *, temperature: float = 1.0) -> LogProbs:
+    """(T,) log-probs of a continuation by one forward pass of the whole Hugging Face model, without any cache."""
+    ids = torch.tensor([[*prompt, *continuation]])
+    with torch.no_grad():
+        logits = policy.module(input_ids=ids).logits[0].float() / temperature
+    log_probs: LogProbs = logits.log_softmax(-1)[len(prompt) - 1 : -1].gather(-1, ids[0, len(prompt) :, None])[:, 0].numpy()
+    return log_probs
+
+
+def kept_log_probs(policies: Sequence[Policy], group: Group, completion: Completion, *, temperature: float = 1.0) -> LogProbs:
+    """(T,) log-probs of each token, the keys of its past computed by the version in use as each was fed, and never again.
+
+    Args:
+        policies: by version.
+    """
+    cache, fed, log_probs = DynamicCache(), list(group.prompt.token_ids), []
+    for token, version in zip(completion.token_ids.tolist(), token_versions(completion), strict=True):
+        module = policies[version].module
+        with torch.no_grad():
+            logits = module(input_ids=torch.tensor([fed]), use_cache=True, **{_cache_name(module): cache}).logits[0, -1]
+        log_probs.append((logits / temperature).log_softmax(-1)[token].item())
+        fed = [token]
+    return np.array(log_probs, dtype=np.float32)
 
 
 def token_versions(completion: Completion) -> list[int]:
@@ -143,7 +157,7 @@ def token_versions(completion: Completion) -> list[int]:
     return [version for version, count in completion.version_runs for _ in range(count)]
 
 
-def noisy(policy: Policy, *, seed: int, size: float) -> dict[str, Tensor]:
+def noisy(policy: Policy, *, seed: int = 1, size: float = 0.05) -> dict[str, Tensor]:
     """Weights near those of `policy`: what a trainer might push."""
     generator = torch.Generator().manual_seed(seed)
     return {name: tensor + size * torch.randn(tensor.shape, generator=generator) for name, tensor in policy.tensors().items()}
